@@ -1,0 +1,1 @@
+"""The Nostr protocol: events, filters, messages. Pure values; nothing here does I/O."""

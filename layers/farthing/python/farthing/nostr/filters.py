@@ -1,0 +1,128 @@
+"""Filters (NIP-01): what a client asks for, checked with a clear reason, and matching."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from farthing.nostr.events import MAX_CREATED_AT, Event, is_hex64
+from farthing.nostr.kinds import MAX_KIND
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_TAG_KEYS = {f"#{letter}": letter for letter in _LETTERS}
+_HEX_TAGS = frozenset("ep")  # NIP-01: their values are always 64 hexadecimal digits
+
+
+class InvalidFilter(ValueError):
+    """The filter cannot be understood; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A field that is None does not constrain; one that is empty matches nothing."""
+
+    ids: frozenset[str] | None = None
+    authors: frozenset[str] | None = None
+    kinds: frozenset[int] | None = None
+    tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    since: int | None = None
+    until: int | None = None
+    limit: int | None = None
+
+    def matches(self, event: Event) -> bool:
+        """Whether the event is one that was asked for. `limit` has no part in it."""
+        if self.kinds is not None and event.kind not in self.kinds:
+            return False
+        if self.authors is not None and event.pubkey not in self.authors:
+            return False
+        if self.ids is not None and event.id not in self.ids:
+            return False
+        if self.since is not None and event.created_at < self.since:
+            return False
+        if self.until is not None and event.created_at > self.until:
+            return False
+        return self.matches_tags(event)
+
+    def matches_tags(self, event: Event) -> bool:
+        return all(
+            any(value in wanted for value in event.values(letter))
+            for letter, wanted in self.tags.items()
+        )
+
+    def with_limit(self, default: int, most: int) -> "Filter":
+        limit = default if self.limit is None else self.limit
+        return replace(self, limit=min(limit, most))
+
+    def value_count(self) -> int:
+        fields: list[Iterable[object] | None] = [self.ids, self.authors, self.kinds]
+        return sum(len(list(values)) for values in [*fields, *self.tags.values()] if values)
+
+    def as_dict(self) -> dict[str, object]:
+        """The filter as NIP-01 writes it, in one fixed order."""
+        sets: dict[str, Iterable[str] | Iterable[int] | None] = {
+            "ids": self.ids,
+            "authors": self.authors,
+            "kinds": self.kinds,
+            **{f"#{letter}": values for letter, values in sorted(self.tags.items())},
+        }
+        numbers = {"since": self.since, "until": self.until, "limit": self.limit}
+        return {
+            **{name: sorted(values) for name, values in sets.items() if values is not None},
+            **{name: number for name, number in numbers.items() if number is not None},
+        }
+
+
+def parse_filter(value: object) -> Filter:
+    """The filter that a decoded JSON value describes.
+
+    A key that we do not know is refused: to pass over a constraint would answer another question.
+    """
+    if type(value) is not dict:
+        raise InvalidFilter("filter is not an object")
+    fields: dict[str, object] = {}
+    tags: dict[str, frozenset[str]] = {}
+    for key, content in value.items():
+        if key in ("ids", "authors"):
+            fields[key] = _hex_values(key, content)
+        elif key == "kinds":
+            fields[key] = _kinds(content)
+        elif key in ("since", "until", "limit"):
+            fields[key] = _number(key, content)
+        elif key in _TAG_KEYS:
+            letter = _TAG_KEYS[key]
+            tags[letter] = (_hex_values if letter in _HEX_TAGS else _strings)(key, content)
+        else:
+            raise InvalidFilter(f"unknown filter key {key[:32]!r}")
+    return Filter(**fields, tags=tags)  # type: ignore[arg-type]
+
+
+def _array(key: str, content: object) -> list[object]:
+    if type(content) is not list:
+        raise InvalidFilter(f"{key} is not an array")
+    return content
+
+
+def _strings(key: str, content: object) -> frozenset[str]:
+    values = _array(key, content)
+    if any(type(value) is not str for value in values):
+        raise InvalidFilter(f"{key} holds something other than strings")
+    return frozenset(values)  # type: ignore[arg-type]
+
+
+def _hex_values(key: str, content: object) -> frozenset[str]:
+    values = _array(key, content)
+    if not all(map(is_hex64, values)):
+        raise InvalidFilter(f"{key} holds something other than 64 lowercase hexadecimal digits")
+    return frozenset(values)  # type: ignore[arg-type]
+
+
+def _kinds(content: object) -> frozenset[int]:
+    values = _array("kinds", content)
+    if any(type(value) is not int or not 0 <= value <= MAX_KIND for value in values):
+        raise InvalidFilter("kinds holds something other than numbers from 0 to 65535")
+    return frozenset(values)  # type: ignore[arg-type]
+
+
+def _number(key: str, content: object) -> int:
+    if type(content) is not int or content < 0:
+        raise InvalidFilter(f"{key} is not a whole number")
+    # A later `until` or a larger `limit` means the same as the latest and the largest there is.
+    return min(content, MAX_CREATED_AT)

@@ -1,0 +1,45 @@
+"""The relay information document (NIP-11), made from the settings that are in force."""
+
+from typing import Any
+
+from farthing import __version__
+from farthing.nostr.messages import MAX_SUBSCRIPTION_ID
+from farthing.settings import Settings
+
+SUPPORTED_NIPS: tuple[int | str, ...] = (1, 9, 11, 40, 42, 45, 70)
+
+
+def relay_information(settings: Settings) -> dict[str, Any]:
+    document = {
+        "name": settings.name,
+        "description": settings.description,
+        "pubkey": settings.pubkey,
+        "self": settings.pubkey,
+        "contact": settings.contact,
+        "icon": settings.icon,
+        "supported_nips": list(SUPPORTED_NIPS),
+        "software": "farthing",
+        "version": __version__,
+        "limitation": _limitation(settings),
+    }
+    return {name: value for name, value in document.items() if value != ""}
+
+
+def _limitation(settings: Settings) -> dict[str, Any]:
+    limits: dict[str, Any] = {
+        "max_message_length": settings.max_message_length,
+        "max_subscriptions": settings.max_subscriptions,
+        "max_filters": settings.max_filters,
+        "max_limit": settings.max_limit,
+        "default_limit": settings.default_limit,
+        "max_subid_length": MAX_SUBSCRIPTION_ID,
+        "max_event_tags": settings.max_event_tags,
+        "max_content_length": settings.max_content_length,
+        "created_at_upper_limit": settings.created_at_future,
+        "auth_required": False,
+        "payment_required": not settings.is_free,
+        "restricted_writes": not settings.is_free,
+    }
+    if settings.created_at_past:
+        limits["created_at_lower_limit"] = settings.created_at_past
+    return limits

@@ -1,0 +1,39 @@
+"""What a kind number says about keeping an event, and the kinds that mean something to a relay."""
+
+from enum import IntEnum, StrEnum
+
+
+class Kind(IntEnum):
+    METADATA = 0  # NIP-01
+    FOLLOWS = 3  # NIP-02
+    ENCRYPTED_DIRECT_MESSAGE = 4  # NIP-04
+    DELETION = 5  # NIP-09
+    GIFT_WRAP = 1059  # NIP-59
+    ILP_PEER_INFO = 10032  # ILP-gated relay
+    ROUTE_ANNOUNCEMENT = 10033  # ILP-gated relay
+    CLIENT_AUTH = 22242  # NIP-42
+
+
+MAX_KIND = 65535
+
+# Readable only by the parties named in the event, once they have authenticated (NIP-42).
+PRIVATE_KINDS = frozenset({Kind.ENCRYPTED_DIRECT_MESSAGE.value, Kind.GIFT_WRAP.value})
+
+
+class Keeping(StrEnum):
+    """How a relay keeps an event of a kind (NIP-01)."""
+
+    REGULAR = "regular"
+    REPLACEABLE = "replaceable"
+    ADDRESSABLE = "addressable"
+    EPHEMERAL = "ephemeral"
+
+
+def keeping(kind: int) -> Keeping:
+    if kind in (0, 3) or 10000 <= kind < 20000:
+        return Keeping.REPLACEABLE
+    if 20000 <= kind < 30000:
+        return Keeping.EPHEMERAL
+    if 30000 <= kind < 40000:
+        return Keeping.ADDRESSABLE
+    return Keeping.REGULAR

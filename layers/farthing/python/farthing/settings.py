@@ -1,0 +1,155 @@
+"""Every setting, each an environment variable `FARTHING_<NAME>`, in one typed object.
+
+The README's table and the relay information document are made from what stands here.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+from farthing.nostr.events import is_hex64, public_key_of
+
+PREFIX = "FARTHING_"
+
+
+class InvalidSetting(ValueError):
+    """A setting that cannot be used; the message names it."""
+
+
+def _setting(default: Any, about: str) -> Any:
+    if callable(default):
+        return field(default_factory=default, metadata={"about": about})
+    return field(default=default, metadata={"about": about})
+
+
+@dataclass(frozen=True)
+class Settings:
+    # Who we are
+    secret_key: str = field(
+        default="",
+        repr=False,
+        metadata={"about": "The owner's Nostr key, 64 hex digits. Made and kept in the data folder"
+                  " on the first local run."},
+    )  # fmt: skip
+    relay_url: str = _setting("", "Public WebSocket URL, where it differs from where we listen")
+    name: str = _setting("Farthing", "Name in the relay information document")
+    description: str = _setting(
+        "A Nostr relay where a farthing buys one stored event.", "Description, likewise"
+    )
+    contact: str = _setting("", "Contact URI, likewise")
+    icon: str = _setting("", "Icon URL, likewise")
+
+    # Where it runs
+    host: str = _setting("127.0.0.1", "Address that the local server binds to")
+    port: int = _setting(7777, "Port of the local server, HTTP and WebSocket")
+    data: str = _setting(".farthing", "Folder with all state of the local server")
+    workers: int = _setting(32, "Handler threads of the local server")
+    table_prefix: str = _setting("farthing-", "Prefix of the DynamoDB tables' names")
+
+    # Who may write
+    price_per_byte: int = _setting(10, "Price of a byte of a stored event; 0 makes writing free")
+    free_pubkeys: frozenset[str] = _setting(
+        frozenset, "Authors who write for free, comma-separated hex keys"
+    )
+    blocked_pubkeys: frozenset[str] = _setting(
+        frozenset, "Authors who may not write at all, comma-separated hex keys"
+    )
+    ilp_address: str = _setting("", "Our ILP address; `g.agent.<public key>` if empty")
+
+    # Limits
+    max_message_length: int = _setting(131072, "Bytes of a WebSocket message")
+    max_subscriptions: int = _setting(50, "Open subscriptions of a connection")
+    max_filters: int = _setting(20, "Filters of one REQ or COUNT")
+    max_filter_values: int = _setting(2000, "Values of one filter, all its lists together")
+    max_limit: int = _setting(5000, "Most events that one filter returns; larger limits are cut")
+    default_limit: int = _setting(500, "Events that a filter without limit returns")
+    max_event_tags: int = _setting(2500, "Tags of an event")
+    max_content_length: int = _setting(102400, "Characters of an event's content")
+    created_at_past: int = _setting(
+        0, "Seconds that created_at may lie in the past; 0 is any number"
+    )
+    created_at_future: int = _setting(900, "Seconds that created_at may lie in the future")
+    max_scan: int = _setting(50000, "Index entries that one filter may read before it is refused")
+    count_exactly: int = _setting(1000, "Events up to which COUNT is exact")
+    requests_per_second: int = _setting(
+        100, "Messages of a connection per second, on the long run; 0 is any number"
+    )
+    request_burst: int = _setting(1000, "Messages that may come at once on top of that")
+    max_send_buffer: int = _setting(
+        8 * 1024 * 1024, "Bytes that wait for a slow client before it is disconnected"
+    )
+    connection_seconds: int = _setting(
+        7500, "Life of a connection's records; API Gateway ends connections after two hours"
+    )
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str]) -> "Settings":
+        given = {
+            setting.name: _parse(setting, environment[PREFIX + setting.name.upper()])
+            for setting in fields(cls)
+            if PREFIX + setting.name.upper() in environment
+        }
+        return cls(**given)
+
+    def __post_init__(self) -> None:
+        if self.secret_key:
+            _check_secret_key(self.secret_key)
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if type(value) is int and value < 0:
+                raise InvalidSetting(f"{PREFIX}{setting.name.upper()} is negative")
+
+    @cached_property
+    def pubkey(self) -> str:
+        return public_key_of(bytes.fromhex(self.secret_key))
+
+    @cached_property
+    def own_ilp_address(self) -> str:
+        return self.ilp_address or f"g.agent.{self.pubkey}"
+
+    @property
+    def is_free(self) -> bool:
+        return self.price_per_byte == 0
+
+
+def _check_secret_key(secret_key: str) -> None:
+    name = f"{PREFIX}SECRET_KEY"
+    if not is_hex64(secret_key):
+        raise InvalidSetting(f"{name} is not 64 lowercase hexadecimal digits")
+    try:
+        public_key_of(bytes.fromhex(secret_key))
+    except ValueError:  # nought, or not below the order of the curve
+        raise InvalidSetting(f"{name} is not a key of secp256k1") from None
+
+
+def _parse(setting: "Field[Any]", text: str) -> Any:
+    name = PREFIX + setting.name.upper()
+    try:
+        if setting.type in (int, "int"):
+            return int(text)
+        if "frozenset" in str(setting.type):
+            return _pubkeys(text)
+        if "Mapping" in str(setting.type):
+            return json.loads(text)
+    except ValueError as error:
+        raise InvalidSetting(f"{name}: {error}") from None
+    return text
+
+
+def _pubkeys(text: str) -> frozenset[str]:
+    keys = frozenset(part.strip() for part in text.split(",") if part.strip())
+    wrong = [key for key in keys if not is_hex64(key)]
+    if wrong:
+        raise ValueError(f"{wrong[0][:70]!r} is not a public key of 64 lowercase hex digits")
+    return keys
+
+
+def documentation() -> list[tuple[str, str, str]]:
+    """(variable, default, what it is) of every setting, for the README's table."""
+    rows = []
+    for setting in fields(Settings):
+        default = "" if setting.default is MISSING else setting.default
+        rows.append((PREFIX + setting.name.upper(), str(default), setting.metadata["about"]))
+    return rows
