@@ -1,0 +1,289 @@
+"""Stored events: writing, replacing, deleting, and reading by id.
+
+The event's item is the commit point. Postings are written before it and taken away after it, so
+that a crash leaves at worst a posting that points nowhere, and never an event that is not found.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property, partial
+from typing import Any
+
+import orjson
+
+from farthing.nostr.events import Event, is_hex64, parse_event
+from farthing.nostr.kinds import Keeping, Kind, keeping
+from farthing.store.postings import postings_of, short_value
+from farthing.store.table import (
+    EXPIRES,
+    Absent,
+    Condition,
+    ConditionFailed,
+    Contended,
+    Delete,
+    Engine,
+    Equals,
+    Item,
+    Put,
+    Table,
+    TransactionCancelled,
+    TransactWrite,
+)
+
+_EVENT = "e"  # sort key of an event, or of the tombstone in its place
+_ADDRESS = "a"  # sort key of an address
+_ATTEMPTS = 10
+_MOST_DELETERS = 100
+
+
+class Outcome(Enum):
+    STORED = auto()
+    DUPLICATE = auto()
+    SUPERSEDED = auto()  # a newer version of its address is stored
+    DELETED = auto()  # its author has deleted it
+
+
+@dataclass(frozen=True)
+class StoredEvent:
+    """An event as it is kept: its JSON goes out as it is, and is parsed only where need be."""
+
+    id: str
+    pubkey: str
+    kind: int
+    created_at: int
+    json: str
+
+    @cached_property
+    def event(self) -> Event:
+        return parse_event(orjson.loads(self.json))
+
+
+def event_item(event: Event) -> Item:
+    item = {
+        "j": event.to_json(),
+        "p": event.pubkey,
+        "k": event.kind,
+        "c": event.created_at,
+    }
+    return item if event.expiration is None else {**item, EXPIRES: event.expiration}
+
+
+def stored_event(event_id: str, item: Item) -> StoredEvent | None:
+    """The event in an item of the events table; None for a tombstone."""
+    if "j" not in item:
+        return None
+    return StoredEvent(event_id, item["p"], item["k"], item["c"], item["j"])
+
+
+def _address_key(address: str) -> str:
+    kind, pubkey, d = address.split(":", 2)
+    return f"a#{kind}:{pubkey}:{short_value(d)}"
+
+
+class EventStore:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def get(self, event_id: str) -> StoredEvent | None:
+        item = self._engine.get(Table.EVENTS, event_id, _EVENT)
+        return None if item is None else stored_event(event_id, item)
+
+    def get_many(self, ids: Iterable[str]) -> dict[str, StoredEvent]:
+        items = self._engine.get_many(Table.EVENTS, [(event_id, _EVENT) for event_id in ids])
+        found = {pk: stored_event(pk, item) for (pk, _), item in items.items()}
+        return {event_id: event for event_id, event in found.items() if event is not None}
+
+    def save(self, event: Event, beside: Callable[[], Any] = lambda: None) -> Outcome:
+        """Store the event durably; saving it again changes nothing.
+
+        `beside` is run next to the first round trip; if it raises, the event is not stored.
+        """
+        if event.keeping is Keeping.EPHEMERAL:
+            raise ValueError("an ephemeral event is never stored")
+        if event.address is not None:
+            return self._save_version(event, event.address, beside)
+        self._engine.together(
+            beside, lambda: self._engine.write_batch(postings_of(event), deferred=True)
+        )
+        outcome = self._save_once(event)
+        if event.kind == Kind.DELETION and outcome is not Outcome.DELETED:
+            # Also when it was stored before: that attempt may have ended halfway.
+            self._delete_targets(event)
+        return outcome
+
+    def _save_once(self, event: Event) -> Outcome:
+        condition: Condition = Absent()
+        for _ in range(_ATTEMPTS):
+            try:
+                self._engine.write(
+                    Put(Table.EVENTS, event.id, _EVENT, event_item(event), condition)
+                )
+                return Outcome.STORED
+            except ConditionFailed as failure:
+                if failure.current is None:  # gone between the two looks
+                    condition = Absent()
+                elif "j" in failure.current:
+                    return Outcome.DUPLICATE
+                elif event.pubkey in failure.current["by"]:
+                    return Outcome.DELETED
+                else:  # the tombstone is a stranger's, who has no say over this event
+                    condition = Equals("by", failure.current["by"])
+        raise Contended("the event is being written by others")
+
+    def _save_version(self, event: Event, address: str, beside: Callable[[], Any]) -> Outcome:
+        key = _address_key(address)
+        condition: Condition = Absent()
+        _, current = self._engine.together(beside, lambda: self._address(key))
+        for _ in range(_ATTEMPTS):
+            refusal = _refusal(event, current)
+            if refusal is not None:
+                return refusal
+            _, replaced = self._engine.together(
+                lambda: self._engine.write_batch(postings_of(event), deferred=True),
+                partial(self._current_version, current),
+            )
+            try:
+                self._engine.transact(_replacement(event, key, current, condition))
+            except TransactionCancelled as cancelled:
+                standing = cancelled.current[1]
+                if standing is not None and event.pubkey in standing.get("by", ()):
+                    return Outcome.DELETED
+                if standing is not None and "by" in standing:
+                    condition = Equals("by", standing["by"])
+                current = self._address(key)
+                continue
+            if replaced is not None:
+                self._drop_postings(replaced.event)
+            return Outcome.STORED
+        raise Contended("the address is being written by others")
+
+    def _address(self, key: str) -> Item | None:
+        return self._engine.get(Table.EVENTS, key, _ADDRESS)
+
+    def _current_version(self, address: Item | None) -> StoredEvent | None:
+        return self.get(address["id"]) if address and "id" in address else None
+
+    def _drop_postings(self, event: Event) -> None:
+        self._engine.write_batch(
+            [Delete(posting.table, posting.pk, posting.sk) for posting in postings_of(event)]
+        )
+
+    def _delete_targets(self, deletion: Event) -> None:
+        """What a kind 5 names by `e` and `a`, as far as it is its author's own (NIP-09)."""
+        ids = [value for value in dict.fromkeys(deletion.values("e")) if is_hex64(value)]
+        items = self._engine.get_many(Table.EVENTS, [(event_id, _EVENT) for event_id in ids])
+        for event_id in ids:
+            self._delete_event(event_id, deletion.pubkey, items.get((event_id, _EVENT)))
+        for address in dict.fromkeys(deletion.values("a")):
+            if _owns_address(deletion.pubkey, address):
+                self._delete_address(address, deletion.created_at)
+
+    def _delete_event(self, event_id: str, pubkey: str, current: Item | None) -> None:
+        for _ in range(_ATTEMPTS):
+            tombstone, condition = _tombstone(current, pubkey)
+            if tombstone is None:
+                return
+            try:
+                self._engine.write(Put(Table.EVENTS, event_id, _EVENT, tombstone, condition))
+            except ConditionFailed as failure:
+                current = failure.current
+                continue
+            deleted = stored_event(event_id, current) if current else None
+            if deleted is not None:
+                self._drop_postings(deleted.event)
+            return
+        raise Contended("the event is being written by others")
+
+    def _delete_address(self, address: str, until: int) -> None:
+        key = _address_key(address)
+        for _ in range(_ATTEMPTS):
+            current = self._address(key)
+            standing = current or {}
+            covered = standing.get("c", until + 1) <= until
+            deleted = self._current_version(current) if covered else None
+            if standing.get("deleted", -1) >= until and deleted is None:
+                return
+            try:
+                self._engine.transact(_address_deletion(key, current, until, deleted))
+            except TransactionCancelled:
+                continue
+            if deleted is not None:
+                self._drop_postings(deleted.event)
+            return
+        raise Contended("the address is being written by others")
+
+
+def _refusal(event: Event, current: Item | None) -> Outcome | None:
+    """Why the version may not take its address, given what stands there."""
+    if current is None:
+        return None
+    if current.get("id") == event.id:
+        return Outcome.DUPLICATE
+    if event.created_at <= current.get("deleted", -1):
+        return Outcome.DELETED
+    if "id" in current and (current["c"], event.id) > (event.created_at, current["id"]):
+        return Outcome.SUPERSEDED
+    return None
+
+
+def _replacement(
+    event: Event, key: str, current: Item | None, condition: Condition
+) -> list[TransactWrite]:
+    address: dict[str, Any] = {"id": event.id, "c": event.created_at}
+    if current is not None and "deleted" in current:
+        address["deleted"] = current["deleted"]
+    writes: list[TransactWrite] = [
+        _address_put(key, current, address),
+        Put(Table.EVENTS, event.id, _EVENT, event_item(event), condition),
+    ]
+    if current is not None and "id" in current:
+        writes.append(Delete(Table.EVENTS, current["id"], _EVENT))
+    return writes
+
+
+def _address_deletion(
+    key: str, current: Item | None, until: int, deleted: StoredEvent | None
+) -> list[TransactWrite]:
+    standing = current or {}
+    # Kept as what older versions are measured against, even where the event itself is gone.
+    address = {name: standing[name] for name in ("id", "c") if name in standing}
+    address["deleted"] = max(until, standing.get("deleted", -1))
+    writes: list[TransactWrite] = [_address_put(key, current, address)]
+    if deleted is not None:
+        tombstone = {"by": [deleted.pubkey]}
+        writes.append(Put(Table.EVENTS, deleted.id, _EVENT, tombstone))
+    return writes
+
+
+def _address_put(key: str, current: Item | None, address: Item) -> Put:
+    """The address under the condition that nobody has changed it since it was read."""
+    version = 0 if current is None else current["v"]
+    condition: Condition = Absent() if current is None else Equals("v", version)
+    return Put(Table.EVENTS, key, _ADDRESS, {**address, "v": version + 1}, condition)
+
+
+def _tombstone(current: Item | None, pubkey: str) -> tuple[Item | None, Condition]:
+    """What takes the place of a deleted event, or None where there is nothing to do.
+
+    An event that we have not seen yet gets one as well: the deletion may be here first. It then
+    counts only for the one key that turns out to be the author's.
+    """
+    if current is None:
+        return {"by": [pubkey]}, Absent()
+    if "j" not in current:
+        by = current["by"]
+        done = pubkey in by or len(by) >= _MOST_DELETERS
+        return (None if done else {"by": [*by, pubkey]}), Equals("by", by)
+    mine = current["p"] == pubkey and current["k"] != Kind.DELETION
+    return ({"by": [pubkey]} if mine else None), Equals("p", pubkey)
+
+
+def _owns_address(pubkey: str, address: str) -> bool:
+    parts = address.split(":", 2)
+    if len(parts) != 3 or not parts[0].isdecimal() or not parts[0].isascii():
+        return False
+    kind = keeping(int(parts[0])) if len(parts[0]) <= 5 else Keeping.REGULAR
+    if kind is Keeping.REPLACEABLE:
+        return parts[1] == pubkey and parts[2] == ""
+    return kind is Keeping.ADDRESSABLE and parts[1] == pubkey

@@ -1,0 +1,212 @@
+"""Answering filters from postings: pick the shortest lists that can serve, merge them newest first,
+and read only the events that are sent.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+
+from farthing.nostr.filters import Filter
+from farthing.nostr.kinds import PRIVATE_KINDS
+from farthing.store.events import EventStore, StoredEvent
+from farthing.store.postings import (
+    Posting,
+    by_author,
+    by_author_and_kind,
+    by_kind,
+    by_tag,
+    everything,
+    highest_sort_key,
+    lowest_sort_key,
+    posting_of,
+    sort_key,
+)
+from farthing.store.table import MAX_BATCH_GET, Engine, Page, Query, Table
+
+# Above this many (author, kind) pairs one list an author, with the kinds checked on the posting,
+# costs fewer requests.
+_MOST_PAIRS = 256
+_SMALLEST_PAGE = 8
+_LARGEST_PAGE = 1000
+
+
+class ScanTooLong(Exception):
+    """The filter had to read more index entries than allowed to find what it asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The lists to merge, and which tag they answer already."""
+
+    lists: Sequence[str]
+    answered_tag: str | None = None
+
+
+def plan(filter: Filter) -> Plan:
+    """The most selective lists for a filter without ids."""
+    if filter.authors is not None:
+        authors = sorted(filter.authors)
+        if filter.kinds is not None and len(authors) * len(filter.kinds) <= _MOST_PAIRS:
+            kinds = sorted(filter.kinds)
+            return Plan([by_author_and_kind(author, kind) for author in authors for kind in kinds])
+        if not filter.tags or len(authors) <= min(map(len, filter.tags.values())):
+            return Plan([by_author(author) for author in authors])
+    if filter.tags:
+        letter = min(filter.tags, key=lambda letter: (len(filter.tags[letter]), letter))
+        return Plan([by_tag(letter, value) for value in sorted(filter.tags[letter])], letter)
+    if filter.kinds is not None:
+        return Plan([pk for kind in sorted(filter.kinds) for pk in by_kind(kind)])
+    return Plan(everything())
+
+
+class _List:
+    """One list of postings, read page by page as the merge needs it."""
+
+    def __init__(self, query: Query) -> None:
+        self.query: Query | None = query
+        self.postings: list[Posting] = []  # reversed: the next one is the last
+
+    def fill(self, engine: Engine) -> None:
+        while not self.postings and self.query is not None:
+            larger = min(_LARGEST_PAGE, 2 * (self.query.limit or _SMALLEST_PAGE))
+            query = self.query._replace(limit=larger)
+            self.take(query, engine.query(query))
+
+    def take(self, query: Query, page: Page) -> None:
+        self.postings = [posting_of(row) for row in reversed(page.rows)]
+        self.query = None if page.after is None else query._replace(after=page.after)
+
+
+def merged(engine: Engine, queries: Sequence[Query]) -> Iterator[Posting]:
+    """The postings of all the lists, newest first, each event once."""
+    lists = [_List(query) for query in queries]
+    for each, page in zip(lists, engine.query_many(queries), strict=True):
+        assert each.query is not None
+        each.take(each.query, page)
+    heap: list[tuple[str, int]] = []
+
+    def push(number: int) -> None:
+        lists[number].fill(engine)
+        if lists[number].postings:
+            heapq.heappush(heap, (lists[number].postings[-1].sk, number))
+
+    for number in range(len(lists)):
+        push(number)
+    last = None
+    while heap:
+        sk, number = heapq.heappop(heap)
+        posting = lists[number].postings.pop()
+        if sk != last:
+            yield posting
+        last = sk
+        push(number)
+
+
+class Reader:
+    """Finds stored events by filter."""
+
+    def __init__(self, engine: Engine, events: EventStore, max_scan: int) -> None:
+        self._engine = engine
+        self._events = events
+        self._max_scan = max_scan
+
+    def postings(self, filter: Filter, expected: int) -> Iterator[Posting]:
+        """Candidates, newest first, checked as far as a posting tells."""
+        lists = plan(filter).lists
+        page = min(_LARGEST_PAGE, max(_SMALLEST_PAGE, 2 * expected // max(1, len(lists))))
+        if len(lists) == 1:
+            page = min(_LARGEST_PAGE, max(1, expected))
+        low, high = lowest_sort_key(filter.until), highest_sort_key(filter.since)
+        if low is not None and high is not None and low > high:
+            return
+        queries = [Query(Table.POSTINGS, pk, low, high, limit=page) for pk in lists]
+        for scanned, posting in enumerate(merged(self._engine, queries)):
+            if scanned >= self._max_scan:
+                raise ScanTooLong
+            if filter.kinds is not None and posting.kind not in filter.kinds:
+                continue
+            if filter.authors is None or posting.pubkey in filter.authors:
+                yield posting
+
+    def find(self, filter: Filter) -> Iterator[StoredEvent]:
+        """Events that match, newest first, as many as the filter's limit allows."""
+        if filter.limit == 0 or _matches_nothing(filter):
+            return iter(())
+        found = self._by_id(filter) if filter.ids is not None else self._by_posting(filter)
+        return islice(found, filter.limit)
+
+    def _by_id(self, filter: Filter) -> Iterator[StoredEvent]:
+        assert filter.ids is not None
+        found = self._events.get_many(sorted(filter.ids)).values()
+        yield from sorted((event for event in found if filter.matches(event.event)), key=order)
+
+    def _by_posting(self, filter: Filter) -> Iterator[StoredEvent]:
+        unanswered = set(filter.tags) - {plan(filter).answered_tag}
+        wanted = filter.limit if filter.limit is not None else _LARGEST_PAGE
+        candidates = self.postings(filter, wanted)
+        while True:
+            chunk = list(islice(candidates, min(MAX_BATCH_GET, max(wanted, _SMALLEST_PAGE))))
+            if not chunk:
+                return
+            stored = self._events.get_many(posting.id for posting in chunk)
+            for posting in chunk:
+                event = stored.get(posting.id)
+                if event is not None and (not unanswered or filter.matches_tags(event.event)):
+                    wanted -= 1
+                    yield event
+
+    def find_any(self, filters: Sequence[Filter]) -> Iterator[StoredEvent]:
+        """What any of the filters matches, each within its own limit: newest first, each once."""
+        streams = [_primed(self.find(filter)) for filter in filters]
+        last = None
+        for event in heapq.merge(*self._engine.together(*streams), key=order):
+            if event.id != last:
+                yield event
+            last = event.id
+
+    def count_any(
+        self, filters: Sequence[Filter], exactly: int, visible: Callable[[StoredEvent], bool]
+    ) -> tuple[int, bool]:
+        """How many events match any of the filters, and whether that is only an estimate.
+
+        Up to `exactly` every event is looked at. Beyond it the rest is counted by postings, a few
+        of which may point nowhere, and private kinds are left out.
+        """
+        seen: set[str] = set()
+        exact = True
+        for filter in filters:
+            budget = replace(filter, limit=exactly + 1)
+            events = list(self.find(budget))
+            seen.update(event.id for event in events if visible(event))
+            if len(events) > exactly and not filter.ids:
+                exact = False
+                if set(filter.tags) <= {plan(filter).answered_tag}:
+                    seen.update(self._posting_ids(filter))
+        return len(seen), not exact
+
+    def _posting_ids(self, filter: Filter) -> Iterator[str]:
+        try:
+            for posting in self.postings(filter, _LARGEST_PAGE):
+                if posting.kind not in PRIVATE_KINDS:
+                    yield posting.id
+        except ScanTooLong:
+            return
+
+
+def order(event: StoredEvent) -> str:
+    return sort_key(event.created_at, event.id)
+
+
+def _matches_nothing(filter: Filter) -> bool:
+    fields = [filter.ids, filter.authors, filter.kinds, *filter.tags.values()]
+    return any(field is not None and not field for field in fields)
+
+
+def _primed(events: Iterator[StoredEvent]) -> Callable[[], Iterator[StoredEvent]]:
+    """Read the first event now, so that several filters can start side by side."""
+
+    def prime() -> Iterator[StoredEvent]:
+        return chain(list(islice(events, 1)), events)
+
+    return prime

@@ -1,0 +1,243 @@
+"""The table port on SQLite, for one machine: durable, with group commit and an outbox.
+
+Concurrent writers share one commit (see `sqlite_file`). Changes of streamed tables go to an outbox
+in the same transaction and come out in commit order (see `stream_after`). What lives only as long
+as the process (sessions) is kept in memory.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farthing.store.limits import (
+    check_batch,
+    check_key,
+    check_query,
+    check_transaction,
+    check_write,
+    last_of_each,
+)
+from farthing.store.memory import MemoryEngine
+from farthing.store.sqlite_file import File, Parking, Unit, unit_of
+from farthing.store.sqlite_items import decode_item
+from farthing.store.table import (
+    EXPIRES,
+    VOLATILE,
+    BatchWrite,
+    ConditionFailed,
+    Delete,
+    Equals,
+    Item,
+    Key,
+    Page,
+    Query,
+    Row,
+    Table,
+    TransactionCancelled,
+    TransactWrite,
+    Write,
+    is_expired,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a streamed table, as the outbox keeps it."""
+
+    sequence: int
+    table: Table
+    pk: str
+    sk: str
+    old: Item | None
+    new: Item | None
+
+
+def _range(query: Query) -> tuple[str, list[str]]:
+    behind = "<" if query.backward else ">"
+    tests = [
+        ("pk = ?", query.pk),
+        ("sk >= ?", query.low),
+        ("sk <= ?", query.high),
+        (f"sk {behind} ?", query.after),
+    ]
+    used = [(test, bound) for test, bound in tests if bound is not None]
+    return " AND ".join(test for test, _ in used), [bound for _, bound in used]
+
+
+class SqliteEngine:
+    """See `table.Engine`. `directory` holds all there is to keep."""
+
+    def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._clock = clock
+        self._file = File(directory / "farthing.db", [t for t in Table if t not in VOLATILE])
+        self._memory = MemoryEngine(clock=clock)
+
+    def close(self, *, flush: bool = True) -> None:
+        """Without `flush`, as a crash would leave it: what is still deferred is lost."""
+        self._file.close(flush=flush)
+
+    def flush(self) -> None:
+        """Commit what is deferred or parked."""
+        self._file.flush()
+
+    def park_in(self, parking: Parking) -> None:
+        """Have those whom `parking` runs wait for commits in its way, not by blocking a thread."""
+        self._file.parking = parking
+
+    def _alive(self, encoded: bytes) -> Item | None:
+        item = decode_item(encoded)
+        return None if is_expired(item, int(self._clock())) else item
+
+    def get(self, table: Table, pk: str, sk: str) -> Item | None:
+        if table in VOLATILE:
+            return self._memory.get(table, pk, sk)
+        check_key(pk, sk)
+        found = self._file.reader.execute(
+            f"SELECT item FROM {table} WHERE pk = ? AND sk = ?", (pk, sk)
+        ).fetchone()
+        return self._alive(found[0]) if found else None
+
+    def get_many(self, table: Table, keys: Iterable[Key]) -> dict[Key, Item]:
+        if table in VOLATILE:
+            return self._memory.get_many(table, keys)
+        execute = self._file.reader.execute
+        statement = f"SELECT item FROM {table} WHERE pk = ? AND sk = ?"
+        found: dict[Key, Item] = {}
+        for key in dict.fromkeys(keys):
+            check_key(*key)
+            for (encoded,) in execute(statement, key):
+                item = self._alive(encoded)
+                if item is not None:
+                    found[key] = item
+        return found
+
+    def query(self, query: Query) -> Page:
+        if query.table in VOLATILE:
+            return self._memory.query(query)
+        check_query(query)
+        where, bounds = _range(query)
+        # One row more than asked for tells whether the range goes on.
+        limit = -1 if query.limit is None else query.limit + 1
+        rows = self._file.reader.execute(
+            f"SELECT sk, item FROM {query.table} WHERE {where}"
+            f" ORDER BY sk {'DESC' if query.backward else 'ASC'} LIMIT ?",
+            (*bounds, limit),
+        ).fetchall()
+        after = None
+        if query.limit is not None and len(rows) > query.limit:
+            del rows[query.limit :]
+            after = rows[-1][0]
+        alive = ((sk, self._alive(encoded)) for sk, encoded in rows)
+        return Page([Row(sk, item) for sk, item in alive if item is not None], after)
+
+    def query_many(self, queries: Sequence[Query]) -> list[Page]:
+        return [self.query(query) for query in queries]
+
+    def write(self, write: Write) -> Item | None:
+        if write.table in VOLATILE:
+            return self._memory.write(write)
+        check_write(write)
+        try:
+            result = self._file.submit(unit_of([write], returns=True))
+        except TransactionCancelled as cancelled:
+            raise ConditionFailed(cancelled.current[0]) from None
+        return None if result is None else decode_item(result)
+
+    def write_batch(self, writes: Sequence[BatchWrite], *, deferred: bool = False) -> None:
+        check_batch(writes)
+        writes = last_of_each(writes)
+        kept = [write for write in writes if write.table not in VOLATILE]
+        if len(kept) < len(writes):
+            self._memory.write_batch([write for write in writes if write.table in VOLATILE])
+        if kept and deferred:
+            self._file.defer(unit_of(kept))
+        elif kept:
+            self._file.submit(unit_of(kept))
+
+    def transact(self, writes: Sequence[TransactWrite]) -> None:
+        if not writes:
+            return
+        check_transaction(writes)
+        if writes[0].table in VOLATILE:
+            self._memory.transact(writes)
+        else:
+            self._file.submit(unit_of(writes))
+
+    def together(self, *calls: Callable[[], Any]) -> list[Any]:
+        return [call() for call in calls]
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call back, from a writer's thread, after each commit that left something to stream."""
+        self._file.on_commit = callback
+
+    def stream_after(self, sequence: int, limit: int) -> list[Change]:
+        rows = self._file.reader.execute(
+            "SELECT sequence, tbl, pk, sk, old, new FROM outbox WHERE sequence > ?"
+            " ORDER BY sequence LIMIT ?",
+            (sequence, limit),
+        )
+        return [
+            Change(
+                number,
+                Table(table),
+                pk,
+                sk,
+                None if old is None else decode_item(old),
+                None if new is None else decode_item(new),
+            )
+            for number, table, pk, sk, old, new in rows
+        ]
+
+    def stream_position(self, consumer: str) -> int:
+        """The last change the consumer is through with. A new one starts at the oldest kept, and
+        from now on nothing is forgotten before it has seen it."""
+        found = self._file.reader.execute(
+            "SELECT sequence FROM consumers WHERE name = ?", (consumer,)
+        ).fetchone()
+        if found:
+            return int(found[0])
+
+        def join(connection: sqlite3.Connection) -> None:
+            connection.execute("INSERT OR IGNORE INTO consumers VALUES (?, 0)", (consumer,))
+
+        self._file.defer(Unit(upkeep=join))
+        return 0
+
+    def stream_advance(self, positions: Mapping[str, int]) -> None:
+        """Remember where the consumers are, and forget what all of them have seen.
+
+        Rides along with the next commit: what is lost in a crash is only streamed once more.
+        """
+        rows = list(positions.items())
+
+        def advance(connection: sqlite3.Connection) -> None:
+            connection.executemany("INSERT OR REPLACE INTO consumers VALUES (?, ?)", rows)
+            connection.execute(
+                "DELETE FROM outbox WHERE sequence <= (SELECT min(sequence) FROM consumers)"
+            )
+
+        self._file.defer(Unit(upkeep=advance))
+
+    def purge_expired(self, limit: int = 1000) -> int:
+        """Delete items past their time to live, as DynamoDB does in the background."""
+        now, purged = int(self._clock()), self._memory.purge_expired()
+        for table in Table:
+            if table in VOLATILE:
+                continue
+            found = self._file.reader.execute(
+                f"SELECT pk, sk, expires FROM {table} WHERE expires <= ? LIMIT ?", (now, limit)
+            ).fetchall()
+            # One by one and under condition: an item may be given more time meanwhile.
+            units = [
+                unit_of([Delete(table, pk, sk, Equals(EXPIRES, expires))])
+                for pk, sk, expires in found
+            ]
+            if units:
+                self._file.defer(*units)
+                self._file.flush()
+            purged += sum(unit.error is None for unit in units)
+        return purged

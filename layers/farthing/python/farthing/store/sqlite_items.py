@@ -1,0 +1,73 @@
+"""Items as SQLite keeps them: JSON, with marks on what JSON has no room for."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from farthing.store.table import Item, Value
+
+# A map whose only name is a mark stands for the value; other names that begin so get one $ more.
+_BYTES = "$bytes"
+_INT = "$int"
+_MARK = "$"
+
+_SMALLEST = -(2**63)
+_LARGEST = 2**64 - 1
+
+
+def encode_item(item: Item) -> bytes:
+    try:
+        encoded = orjson.dumps(item)
+    except TypeError:  # bytes, or an integer over 64 bits
+        return orjson.dumps(_marked(item))
+    # A quote before a $ may be a name that looks like a mark; an empty name `_marked` refuses.
+    doubtful = b'"$' in encoded or b'"":' in encoded
+    return orjson.dumps(_marked(item)) if doubtful else encoded
+
+
+def decode_item(encoded: bytes) -> dict[str, Any]:
+    item: dict[str, Any] = orjson.loads(encoded)
+    return _unmarked_map(item) if b'"$' in encoded else item
+
+
+def _marked(value: Value) -> Value:
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value) if _SMALLEST <= value <= _LARGEST else {_INT: str(value)}
+    if isinstance(value, bytes | bytearray):
+        return {_BYTES: b64encode(value).decode()}
+    if isinstance(value, list | tuple):
+        return [_marked(part) for part in value]
+    if isinstance(value, Mapping):
+        return {_marked_name(name): _marked(part) for name, part in value.items()}
+    raise TypeError(f"cannot keep a {type(value).__name__}")
+
+
+def _marked_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError("the names in a map are strings")
+    if not name:
+        raise ValueError("a name in a map is empty")
+    return _MARK + name if name[0] == _MARK else str(name)
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unmarked(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        if _BYTES in value:
+            return b64decode(value[_BYTES])
+        if _INT in value:
+            return int(value[_INT])
+    return _unmarked_map(value)
+
+
+def _unmarked_map(value: dict[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix(_MARK): _unmarked(part) for name, part in value.items()}

@@ -1,0 +1,240 @@
+"""The table port: everything kept goes through it.
+
+It is shaped like DynamoDB and no larger than what we use: items under (partition key, sort key),
+conditions from a closed set, transactions, counters, and a time to live. Engines implement it;
+what stands above is written once.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+Value = Any  # None, bool, int, str, bytes, and lists and string-keyed dicts of these
+Item = Mapping[str, Value]
+Key = tuple[str, str]
+
+# The one attribute with a meaning to engines: from this epoch second on the item does not exist.
+EXPIRES = "expires"
+
+MAX_TRANSACTION = 100
+MAX_BATCH_WRITE = 25
+MAX_BATCH_GET = 100
+
+
+class Table(StrEnum):
+    EVENTS = "events"
+    POSTINGS = "postings"
+    CHANGES = "changes"
+    SESSIONS = "sessions"
+    LEDGER = "ledger"
+    ROUTES = "routes"
+
+
+# Tables whose changes come out as stream records.
+STREAMED = frozenset({Table.EVENTS, Table.CHANGES})
+
+# Tables that need not outlive the process on one machine; no transaction mixes them with others.
+VOLATILE = frozenset({Table.SESSIONS})
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """No item stands at the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equals:
+    """The item's attribute is there and has this value."""
+
+    attribute: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class LessThan:
+    """The item's number is below this one. An item or attribute that is not there counts as below:
+    a counter starts at nothing."""
+
+    attribute: str
+    value: int
+
+
+Condition = Absent | Equals | LessThan
+
+
+class Put(NamedTuple):
+    table: Table
+    pk: str
+    sk: str
+    item: Item
+    condition: Condition | None = None
+
+
+class Delete(NamedTuple):
+    table: Table
+    pk: str
+    sk: str
+    condition: Condition | None = None
+
+
+class Add(NamedTuple):
+    """Add to the item's numbers and set other attributes, making the item where there is none."""
+
+    table: Table
+    pk: str
+    sk: str
+    amounts: Mapping[str, int]
+    assign: Item = MappingProxyType({})
+    condition: Condition | None = None
+
+
+class Check(NamedTuple):
+    """A condition that a transaction depends on, without a change."""
+
+    table: Table
+    pk: str
+    sk: str
+    condition: Condition
+
+
+Write = Put | Delete | Add
+BatchWrite = Put | Delete
+TransactWrite = Put | Delete | Add | Check
+
+
+class Query(NamedTuple):
+    """A partition's items in sort-key order, between two sort keys, both inclusive."""
+
+    table: Table
+    pk: str
+    low: str | None = None
+    high: str | None = None
+    backward: bool = False
+    limit: int | None = None
+    after: str | None = None  # go on behind this sort key, in the direction of reading
+
+
+class Row(NamedTuple):
+    sk: str
+    item: Item
+
+
+class Page(NamedTuple):
+    """`after` is what the next query passes on, None when the range is read to its end.
+
+    A page may hold fewer rows than asked for, even none, with more to come: expired items are left
+    out, and a cloud page ends at a megabyte.
+    """
+
+    rows: Sequence[Row]
+    after: str | None
+
+
+class StoreError(Exception):
+    """Something that the store could not do."""
+
+
+class ConditionFailed(StoreError):
+    def __init__(self, current: Item | None) -> None:
+        super().__init__("the condition does not hold")
+        self.current = current
+
+
+class TransactionCancelled(StoreError):
+    """Nothing was written. `failed` has, for each operation, whether its condition broke, and
+    `current` the item that broke it."""
+
+    def __init__(self, failed: Sequence[bool], current: Sequence[Item | None]) -> None:
+        super().__init__("the transaction was cancelled")
+        self.failed = failed
+        self.current = current
+
+
+class Contended(StoreError):
+    """Others write the same items right now; nothing was written, and trying again is in order."""
+
+
+class Throttled(StoreError):
+    """The store is over its capacity and stayed so through the retries."""
+
+
+class OutcomeUnknown(StoreError):
+    """The answer was lost, and repeating could do it twice: it was written once, or not at all."""
+
+
+class Engine(Protocol):
+    """Reads see every write that was acknowledged before them."""
+
+    def get(self, table: Table, pk: str, sk: str) -> Item | None: ...
+
+    def get_many(self, table: Table, keys: Iterable[Key]) -> dict[Key, Item]: ...
+
+    def query(self, query: Query) -> Page: ...
+
+    def query_many(self, queries: Sequence[Query]) -> list[Page]:
+        """Independent queries, side by side."""
+        ...
+
+    def write(self, write: Write) -> Item | None:
+        """Put and Delete return the item that stood there before, Add the one that stands now."""
+        ...
+
+    def write_batch(self, writes: Sequence[BatchWrite], *, deferred: bool = False) -> None:
+        """Writes without conditions, in no order, each on its own.
+
+        `deferred`: the caller's next write is waited for and makes these durable as well, so an
+        engine with one ordered log need not wait here.
+        """
+        ...
+
+    def transact(self, writes: Sequence[TransactWrite]) -> None:
+        """All or nothing. At most MAX_TRANSACTION operations, each on another item."""
+        ...
+
+    def together(self, *calls: Callable[[], Any]) -> list[Any]:
+        """Independent calls, side by side where the engine gains by it; results in their order."""
+        ...
+
+
+def holds(condition: Condition | None, item: Item | None) -> bool:
+    """What a condition means, for engines that evaluate it themselves."""
+    match condition:
+        case None:
+            return True
+        case Absent():
+            return item is None
+        case Equals(attribute, value):
+            return item is not None and attribute in item and same(item[attribute], value)
+        case LessThan(attribute, bound):
+            if item is None or attribute not in item:
+                return True
+            number = item[attribute]
+            return type(number) is int and number < bound
+
+
+def same(one: Value, other: Value) -> bool:
+    """Equal, and of one type: to Python True is 1, to DynamoDB it is not."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def is_expired(item: Item, now: int) -> bool:
+    expires = item.get(EXPIRES)
+    return expires is not None and expires <= now
+
+
+def read_all(engine: Engine, query: Query) -> Iterable[Row]:
+    """Every row of a range, page after page."""
+    while True:
+        page = engine.query(query)
+        yield from page.rows
+        if page.after is None:
+            return
+        query = query._replace(after=page.after)
