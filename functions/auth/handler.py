@@ -1,0 +1,7 @@
+"""AUTH (NIP-42)."""
+
+from farthing.cloud.sockets import message_handler
+from farthing.nostr.messages import Verb
+from farthing.relay.authenticate import auth
+
+handler = message_handler({Verb.AUTH: auth})

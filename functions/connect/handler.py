@@ -1,0 +1,13 @@
+"""$connect: note the connection and the challenge that it will be sent."""
+
+from farthing.cloud import runtime
+from farthing.cloud.sockets import DONE, Event, Response
+from farthing.relay.connect import connect
+
+runtime.warm_up()
+
+
+def handler(event: Event, _context: object) -> Response:
+    context = event["requestContext"]
+    connect(runtime.agent(), context["connectionId"], context.get("domainName", ""))
+    return DONE

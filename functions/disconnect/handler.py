@@ -1,0 +1,12 @@
+"""$disconnect: forget the connection. Best effort by API Gateway's word; the rest expires."""
+
+from farthing.cloud import runtime
+from farthing.cloud.sockets import DONE, Event, Response
+from farthing.relay.connect import disconnect
+
+runtime.warm_up()
+
+
+def handler(event: Event, _context: object) -> Response:
+    disconnect(runtime.agent(), event["requestContext"]["connectionId"])
+    return DONE

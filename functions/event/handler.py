@@ -1,0 +1,7 @@
+"""EVENT: publish."""
+
+from farthing.cloud.sockets import message_handler
+from farthing.nostr.messages import Verb
+from farthing.relay.publish import event
+
+handler = message_handler({Verb.EVENT: event})

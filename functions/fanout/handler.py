@@ -1,0 +1,17 @@
+"""Stream of the events table: new events to the subscriptions that want them."""
+
+from farthing.cloud import runtime
+from farthing.cloud.sockets import Event, Response, flush
+from farthing.cloud.streams import new_events, report_failures
+from farthing.relay.fan_out import fan_out
+
+runtime.warm_up()
+
+
+def handler(event: Event, _context: object) -> Response:
+    agent = runtime.agent()
+    response = report_failures(
+        event["Records"], lambda records: fan_out(agent, new_events(records))
+    )
+    flush(agent)
+    return response

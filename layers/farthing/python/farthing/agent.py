@@ -1,0 +1,43 @@
+"""The agent: its settings, what it keeps, and its ways to the outside, put together once.
+
+Verbs take it as their first argument. In Lambda it is made from the environment at the first call;
+the local server and the tests install their own.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from farthing.relay.connections import Connections
+from farthing.relay.meter import Meter, NoMeter
+from farthing.settings import Settings
+from farthing.store.events import EventStore
+from farthing.store.planner import Reader
+from farthing.store.sessions import Sessions
+from farthing.store.table import Engine
+
+
+@dataclass(frozen=True)
+class Agent:
+    settings: Settings
+    engine: Engine
+    connections: Connections
+    meter: Meter = field(default_factory=NoMeter)
+    clock: Callable[[], float] = time.time
+
+    @property
+    def now(self) -> int:
+        return int(self.clock())
+
+    @cached_property
+    def events(self) -> EventStore:
+        return EventStore(self.engine)
+
+    @cached_property
+    def reader(self) -> Reader:
+        return Reader(self.engine, self.events, self.settings.max_scan)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        return Sessions(self.engine, self.settings.connection_seconds)

@@ -1,0 +1,124 @@
+"""Clients behind API Gateway, reached through the @connections API."""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+
+from farthing.relay.connections import Delivery
+
+_SIDE_BY_SIDE = 16
+_ATTEMPTS = 5
+_FIRST_WAIT = 0.05
+# API Gateway takes no larger message in either direction.
+_LARGEST_FRAME = 128 * 1024
+_WORST_LAST = (Delivery.DELIVERED, Delivery.TOO_LARGE, Delivery.SLOW, Delivery.GONE)
+
+
+def make_client(endpoint: str) -> Any:
+    from botocore.config import Config
+    from botocore.session import get_session
+
+    config = Config(
+        max_pool_connections=_SIDE_BY_SIDE,
+        connect_timeout=2,
+        read_timeout=5,
+        retries={"total_max_attempts": 2, "mode": "standard"},
+    )
+    return get_session().create_client(
+        "apigatewaymanagementapi", endpoint_url=endpoint, config=config
+    )
+
+
+class GatewayConnections:
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        client: Callable[[str], Any] = make_client,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._endpoint = endpoint
+        self._make_client = client
+        self._sleep = sleep
+        self._jitter = jitter
+
+    @cached_property
+    def _client(self) -> Any:
+        # Made at the first post: many calls answer by their return value alone.
+        return self._make_client(self._endpoint)
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="post")
+
+    def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+        """Frames go side by side, a few at a time, so that hundreds of stored events take tenths of
+        a second: API Gateway may swap neighbours, and clients order events by themselves."""
+        worst = Delivery.DELIVERED
+        waiting = list(frames)
+        while waiting and worst not in (Delivery.GONE, Delivery.SLOW):
+            some, waiting = waiting[:_SIDE_BY_SIDE], waiting[_SIDE_BY_SIDE:]
+            if len(some) == 1:
+                deliveries = [self._post(connection_id, some[0])]
+            else:
+                posts = [self._pool.submit(self._post, connection_id, frame) for frame in some]
+                deliveries = [post.result() for post in posts]
+            worst = max([worst, *deliveries], key=_WORST_LAST.index)
+        return worst
+
+    def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
+        queues: dict[str, list[str]] = {}
+        for connection_id, frame in frames:
+            queues.setdefault(connection_id, []).append(frame)
+        deliveries = self._pool.map(self._post_in_order, queues.keys(), queues.values())
+        return {
+            connection_id: delivery
+            for connection_id, delivery in zip(queues, deliveries, strict=True)
+            if delivery is not Delivery.DELIVERED
+        }
+
+    def _post_in_order(self, connection_id: str, frames: Sequence[str]) -> Delivery:
+        worst = Delivery.DELIVERED
+        for frame in frames:
+            worst = max(worst, self._post(connection_id, frame), key=_WORST_LAST.index)
+            if worst in (Delivery.GONE, Delivery.SLOW):
+                break
+        return worst
+
+    def _post(self, connection_id: str, frame: str) -> Delivery:
+        data = frame.encode()
+        if len(data) > _LARGEST_FRAME:
+            return Delivery.TOO_LARGE
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._client.post_to_connection(ConnectionId=connection_id, Data=data)
+                return Delivery.DELIVERED
+            except Exception as error:
+                match error_code(error):
+                    case "GoneException":
+                        return Delivery.GONE
+                    case "PayloadTooLargeException":
+                        return Delivery.TOO_LARGE
+                    case "LimitExceededException" | "ThrottlingException":
+                        self._sleep(self._jitter() * _FIRST_WAIT * 2**attempt)
+                    case _:
+                        raise
+        return Delivery.SLOW
+
+    def close(self, connection_id: str) -> None:
+        try:
+            self._client.delete_connection(ConnectionId=connection_id)
+        except Exception as error:
+            if error_code(error) not in ("GoneException", "LimitExceededException"):
+                raise
+
+
+def error_code(error: Exception) -> str:
+    response: dict[str, Any] = getattr(error, "response", None) or {}
+    code: str = response.get("Error", {}).get("Code", "")
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return {410: "GoneException", 413: "PayloadTooLargeException"}.get(status, code)

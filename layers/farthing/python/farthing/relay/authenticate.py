@@ -1,0 +1,51 @@
+"""AUTH (NIP-42): a client proves which key it holds."""
+
+from urllib.parse import urlsplit
+
+from farthing.agent import Agent
+from farthing.nostr.events import Event, InvalidEvent, parse_event, verify
+from farthing.nostr.kinds import Kind
+from farthing.nostr.messages import ClientMessage, Prefix, Refused, ok
+from farthing.relay.caller import Caller
+from farthing.relay.publish import claimed_id
+from farthing.store.sessions import Connection
+
+_FRESH_SECONDS = 600
+
+
+def auth(agent: Agent, caller: Caller, message: ClientMessage) -> str:
+    try:
+        event = parse_event(message.parts[0] if message.parts else None)
+        verify(event)
+        connection = caller.arrive()
+        _check(agent, connection, event)
+    except InvalidEvent as error:
+        return ok(claimed_id(message), False, f"{Prefix.INVALID}: {error}")
+    except Refused as refused:
+        return ok(claimed_id(message), False, str(refused))
+    agent.sessions.authenticate(connection, event.pubkey)
+    return ok(event.id, True)
+
+
+def _check(agent: Agent, connection: Connection, event: Event) -> None:
+    if event.kind != Kind.CLIENT_AUTH:
+        raise Refused(Prefix.INVALID, "AUTH takes an event of kind 22242")
+    if abs(event.created_at - agent.now) > _FRESH_SECONDS:
+        raise Refused(Prefix.INVALID, "created_at is not now")
+    if not connection.challenge or event.first_value("challenge") != connection.challenge:
+        raise Refused(Prefix.INVALID, "challenge is not the one that was sent")
+    if _host(event.first_value("relay") or "") not in _own_hosts(agent, connection):
+        raise Refused(Prefix.INVALID, "relay is another one")
+
+
+def _own_hosts(agent: Agent, connection: Connection) -> set[str]:
+    """The host we are known by; where none is set, the one that the client asked for."""
+    configured = _host(agent.settings.relay_url)
+    return {configured} if configured else {_host(f"ws://{connection.host}")}
+
+
+def _host(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""

@@ -1,0 +1,25 @@
+"""The port through which frames reach clients. API Gateway and the local server are its sides."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Protocol
+
+
+class Delivery(StrEnum):
+    DELIVERED = "delivered"
+    GONE = "gone"  # the client has left: forget the connection
+    SLOW = "slow"  # the client does not keep up, even after waiting
+    TOO_LARGE = "too large"  # no frame of this size can be sent
+
+
+class Connections(Protocol):
+    def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+        """Send the frames in their order. The worst thing that happened to any of them."""
+        ...
+
+    def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
+        """Send (connection id, frame) pairs: side by side to several connections, in order to
+        each one. What became of every connection that did not simply take its frames."""
+        ...
+
+    def close(self, connection_id: str) -> None: ...

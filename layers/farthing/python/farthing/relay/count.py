@@ -1,0 +1,37 @@
+"""COUNT (NIP-45): how many stored events match, without sending them."""
+
+from farthing.agent import Agent
+from farthing.nostr.kinds import PRIVATE_KINDS
+from farthing.nostr.messages import (
+    ClientMessage,
+    Prefix,
+    Refused,
+    check_subscription_id,
+    closed,
+)
+from farthing.nostr.messages import count as count_frame
+from farthing.relay.caller import Caller
+from farthing.relay.subscribe import parse_filters
+from farthing.relay.visibility import check_readable, is_visible
+from farthing.store.events import StoredEvent
+from farthing.store.planner import ScanTooLong
+
+
+def count(agent: Agent, caller: Caller, message: ClientMessage) -> str:
+    subscription_id = message.subscription_id()
+    try:
+        check_subscription_id(subscription_id)
+        filters = parse_filters(agent, message)
+        pubkeys = caller.arrive().pubkeys
+        check_readable(filters, pubkeys)
+
+        def is_countable(event: StoredEvent) -> bool:
+            return event.kind not in PRIVATE_KINDS or is_visible(event.event, pubkeys)
+
+        exactly = agent.settings.count_exactly
+        number, approximate = agent.reader.count_any(filters, exactly, is_countable)
+    except ScanTooLong:
+        return closed(subscription_id, f"{Prefix.ERROR}: filter is too broad, narrow it")
+    except Refused as refused:
+        return closed(subscription_id, str(refused))
+    return count_frame(subscription_id, number, approximate=approximate)

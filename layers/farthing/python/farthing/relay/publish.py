@@ -1,0 +1,74 @@
+"""EVENT: check an event, see that it may be written without payment, and store it."""
+
+from farthing.agent import Agent
+from farthing.nostr.events import Event, InvalidEvent, parse_event, verify
+from farthing.nostr.kinds import Keeping
+from farthing.nostr.messages import ClientMessage, Prefix, Refused, ok
+from farthing.relay.caller import Caller
+from farthing.relay.fan_out import fan_out
+from farthing.relay.meter import Metric
+from farthing.relay.policies import check_policies
+from farthing.store.events import Outcome
+
+
+def event(agent: Agent, caller: Caller, message: ClientMessage) -> str:
+    """The OK that answers an EVENT, whatever is wrong with it."""
+    claimed = claimed_id(message)
+    try:
+        published = parse_event(message.parts[0] if message.parts else None)
+        verify(published)
+        note = publish(agent, caller, published)
+    except InvalidEvent as error:
+        return _refusal(agent, claimed, f"{Prefix.INVALID}: {error}")
+    except Refused as refused:
+        return _refusal(agent, claimed, str(refused))
+    return ok(published.id, True, note)
+
+
+def claimed_id(message: ClientMessage) -> str:
+    """What an answer is addressed to, even where the rest makes no sense."""
+    body = message.parts[0] if message.parts else None
+    claimed = body.get("id") if isinstance(body, dict) else None
+    return claimed[:64] if isinstance(claimed, str) else ""
+
+
+def _refusal(agent: Agent, event_id: str, reason: str) -> str:
+    agent.meter.count(Metric.EVENTS_REFUSED)
+    return ok(event_id, False, reason)
+
+
+def publish(agent: Agent, caller: Caller, event: Event) -> str:
+    """Store an event that came without payment. What OK says beside true; Refused otherwise."""
+    check_policies(agent, event)
+    check_free(agent, event)
+    if event.is_protected and event.pubkey not in caller.arrive().pubkeys:
+        raise Refused(Prefix.AUTH_REQUIRED, "only its author may publish this event (NIP-70)")
+    if event.keeping is Keeping.EPHEMERAL:
+        caller.arrive()
+        fan_out(agent, [event])
+        return ""
+    return outcome_note(agent, agent.events.save(event, beside=caller.arrive))
+
+
+def check_free(agent: Agent, event: Event) -> None:
+    settings = agent.settings
+    if settings.is_free or event.pubkey == settings.pubkey or event.pubkey in settings.free_pubkeys:
+        return
+    raise Refused(
+        Prefix.RESTRICTED,
+        f"writing costs {settings.price_per_byte} a byte, paid by ILP to"
+        f" {settings.own_ilp_address}",
+    )
+
+
+def outcome_note(agent: Agent, outcome: Outcome) -> str:
+    match outcome:
+        case Outcome.STORED:
+            agent.meter.count(Metric.EVENTS_STORED)
+            return ""
+        case Outcome.DUPLICATE:
+            return f"{Prefix.DUPLICATE}: already have this event"
+        case Outcome.SUPERSEDED:
+            raise Refused(Prefix.DUPLICATE, "a newer version is stored")
+        case Outcome.DELETED:
+            raise Refused(Prefix.BLOCKED, "its author has deleted this event")

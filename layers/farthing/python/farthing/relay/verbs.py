@@ -1,0 +1,18 @@
+"""Every verb a client may send, for the route that serves them all."""
+
+from collections.abc import Mapping
+
+from farthing.nostr.messages import Verb
+from farthing.relay.authenticate import auth
+from farthing.relay.count import count
+from farthing.relay.publish import event
+from farthing.relay.receive import Answer
+from farthing.relay.subscribe import close, req
+
+VERBS: Mapping[Verb, Answer] = {
+    Verb.EVENT: event,
+    Verb.REQ: req,
+    Verb.CLOSE: close,
+    Verb.COUNT: count,
+    Verb.AUTH: auth,
+}

@@ -1,0 +1,22 @@
+"""Who may read what: direct messages and gift wraps go only to those they name (NIP-42)."""
+
+from collections.abc import Sequence
+
+from farthing.nostr.events import Event
+from farthing.nostr.filters import Filter
+from farthing.nostr.kinds import PRIVATE_KINDS
+from farthing.nostr.messages import Prefix, Refused
+
+
+def is_visible(event: Event, pubkeys: frozenset[str]) -> bool:
+    """Whether someone authenticated as these keys may read the event."""
+    if event.kind not in PRIVATE_KINDS:
+        return True
+    return event.pubkey in pubkeys or any(value in pubkeys for value in event.values("p"))
+
+
+def check_readable(filters: Sequence[Filter], pubkeys: frozenset[str]) -> None:
+    """Refuse a request for nothing but private events by someone who has not said who they are."""
+    private = any(filter.kinds and filter.kinds <= PRIVATE_KINDS for filter in filters)
+    if private and not pubkeys:
+        raise Refused(Prefix.AUTH_REQUIRED, "these kinds are only for those they are sent to")
