@@ -1,0 +1,1 @@
+"""Infrastructure: the CDK app, and the runtime for one machine."""

@@ -1,0 +1,214 @@
+"""The local server: one port for HTTP and WebSocket, the very handlers of the cloud behind it."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from base64 import b64decode
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from aiohttp import WSCloseCode, WSMsgType, web
+from farthing.agent import Agent
+from farthing.cloud import runtime
+from farthing.nostr.messages import Verb, notice
+from farthing.settings import Settings
+from farthing.store.sqlite import SqliteEngine
+
+from infra.local.gateway import SocketContext, http_event
+from infra.local.hub import Hub
+from infra.local.identity import with_identity
+from infra.local.meter import LocalMeter
+from infra.local.sockets import Handler, LocalConnections, Socket
+from infra.local.streams import StreamPump
+from infra.local.workers import LoopMailbox, Workers
+
+log = logging.getLogger("farthing")
+
+_PING_SECONDS = 30
+_PURGE_SECONDS = 30
+_STOP_SECONDS = 10
+# Threads that compute give way to those with a commit to finish. Python's 5 ms would let a commit
+# of a hundred rows wait a hundred times.
+_SWITCH_SECONDS = 0.0005
+
+SOCKET_ROUTES = {
+    "$connect": "connect",
+    "$disconnect": "disconnect",
+    "$default": "default",
+    **{verb.value: verb.value.lower() for verb in Verb},
+}
+HTTP_ROUTES = {"/": "info", "/healthz": "info"}
+STREAM_CONSUMERS = ("fanout",)
+
+
+def load_handler(function: str) -> Handler:
+    handler: Handler = import_module(f"functions.{function}.handler").handler
+    return handler
+
+
+class Server:
+    """Everything that runs while the agent is up, in the order in which it starts and stops."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = with_identity(settings)
+        self.url = f"{self.settings.host}:{self.settings.port}"
+
+    async def start(self) -> None:
+        settings = self.settings
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        self._stopping = False
+        self._mailbox = LoopMailbox(asyncio.get_running_loop())
+        self._workers = Workers(settings.workers, self._mailbox)
+        self._engine = SqliteEngine(Path(settings.data))
+        self._hub = Hub(self._engine.flush, self._mailbox)
+        self._engine.park_in(self._hub)
+        self._connections = LocalConnections(
+            self._mailbox, settings.max_send_buffer, settings.workers
+        )
+        self._meter = LocalMeter()
+        agent = Agent(settings, self._engine, self._connections, self._meter)
+        runtime.install(agent)
+        self._routes = {route: load_handler(name) for route, name in SOCKET_ROUTES.items()}
+        self._pages = {path: load_handler(name) for path, name in HTTP_ROUTES.items()}
+        self._pump = StreamPump(
+            self._engine, {name: load_handler(name) for name in STREAM_CONSUMERS}
+        )
+        self._pump.start()
+        self._upkeep = asyncio.create_task(self._keep_up())
+        await self._listen()
+
+    async def _listen(self) -> None:
+        app = web.Application(client_max_size=1024 * 1024)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_route("*", "/{path:.*}", self._request)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        await self._runner.setup()
+        site = web.TCPSite(
+            self._runner, self.settings.host, self.settings.port, shutdown_timeout=_STOP_SECONDS
+        )
+        await site.start()
+        assert site._server is not None
+        port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
+        self.url = f"{self.settings.host}:{port}"
+
+    async def stop(self) -> None:
+        """Take nothing new, finish what is in hand, and leave a closed database behind."""
+        self._stopping = True
+        sockets = self._connections.all()
+        await asyncio.gather(*(_close(socket) for socket in sockets))
+        await self._runner.cleanup()
+        self._upkeep.cancel()
+        await asyncio.to_thread(self._hub.stop)
+        await asyncio.to_thread(self._workers.stop)
+        await asyncio.to_thread(self._pump.stop)
+        await asyncio.to_thread(self._engine.close)
+        runtime.install(None)
+
+    async def _keep_up(self) -> None:
+        while True:
+            await asyncio.sleep(_PURGE_SECONDS)
+            await self._workers.run(self._engine.purge_expired)
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(text=self._meter.text())
+
+    async def _request(self, request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(
+            heartbeat=_PING_SECONDS,
+            compress=False,  # as API Gateway; and deflating costs more than verifying
+            max_msg_size=2 * self.settings.max_message_length,
+        )
+        if socket.can_prepare(request):
+            return await self._websocket(request, socket)
+        return await self._http(request)
+
+    async def _http(self, request: web.Request) -> web.Response:
+        handler = self._pages.get(request.path)
+        if handler is None:
+            return web.Response(status=404, text="not found\n")
+        event = http_event(
+            request.method, request.path, request.query_string, request.headers,
+            await request.read(), request.remote or "",
+        )  # fmt: skip
+        answer = await self._workers.run(lambda: handler(event, None))
+        return _http_response(answer)
+
+    async def _websocket(
+        self, request: web.Request, response: web.WebSocketResponse
+    ) -> web.WebSocketResponse:
+        if self._stopping:
+            raise web.HTTPServiceUnavailable
+        context = SocketContext(request.remote or "", request.host)
+        socket = Socket(response, context, self._routes, self._hub, self._workers)
+        await self._workers.run(
+            lambda: self._routes["$connect"](context.event("CONNECT", "$connect"), None)
+        )
+        await response.prepare(request)
+        self._connections.add(socket)
+        writer = asyncio.create_task(socket.write())
+        try:
+            await self._read(response, socket)
+        finally:
+            await socket.finish()
+            self._connections.remove(socket)
+            writer.cancel()
+            await self._workers.run(
+                lambda: self._routes["$disconnect"](
+                    context.event("DISCONNECT", "$disconnect"), None
+                )
+            )
+        return response
+
+    async def _read(self, response: web.WebSocketResponse, socket: Socket) -> None:
+        most = self.settings.max_message_length
+        async for message in response:
+            if message.type is not WSMsgType.TEXT:
+                # API Gateway takes no binary frames either.
+                await response.close(code=WSCloseCode.UNSUPPORTED_DATA)
+            elif len(message.data) > most or len(message.data.encode()) > most:
+                await response.send_str(notice(f"invalid: message over {most} bytes"))
+                await response.close(code=WSCloseCode.MESSAGE_TOO_BIG)
+            else:
+                await socket.take(message.data)
+
+
+async def _close(socket: Socket) -> None:
+    await socket.finish()
+    await socket.close()
+
+
+def _http_response(answer: dict[str, Any] | None) -> web.Response:
+    if answer is None:
+        return web.json_response({"message": "Internal Server Error"}, status=500)
+    body = answer.get("body", "")
+    content = b64decode(body) if answer.get("isBase64Encoded") else body.encode()
+    return web.Response(status=answer["statusCode"], body=content, headers=answer.get("headers"))
+
+
+async def serve(settings: Settings) -> None:
+    """Run until SIGINT or SIGTERM."""
+    server = Server(settings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await server.start()
+    print(_welcome(server), flush=True)
+    await stop.wait()
+    print("stopping", flush=True)
+    await server.stop()
+
+
+def _welcome(server: Server) -> str:
+    settings = server.settings
+    rows = [
+        ("relay", f"ws://{server.url}"),
+        ("information", f"http://{server.url}"),
+        ("public key", settings.pubkey),
+        ("ILP address", settings.own_ilp_address),
+        ("data", os.path.abspath(settings.data)),
+    ]
+    return "\n".join(["Farthing is up.", *(f"  {name:<12} {value}" for name, value in rows)])

@@ -1,0 +1,181 @@
+"""WebSocket connections of the local server: messages in order, frames out, no waiting for ever."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from aiohttp import WSCloseCode, web
+from farthing.relay.connections import Delivery
+
+from infra.local.gateway import SocketContext, route_key
+from infra.local.hub import Hub
+from infra.local.workers import LoopMailbox, Workers
+
+Handler = Callable[[dict[str, Any], object], dict[str, Any]]
+
+# Messages of one connection that may wait or run before we stop reading from it.
+_MOST_IN_HAND = 128
+_WAIT_FOR_SLOW_CLIENT = 10.0
+_CONCURRENT = "EVENT"
+
+
+class Socket:
+    """One client.
+
+    EVENTs of a connection run side by side and share commits; any other verb waits for what was
+    sent before it and holds back what comes after, so that a client sees its own messages in order.
+    """
+
+    def __init__(
+        self, response: web.WebSocketResponse, context: SocketContext, routes: dict[str, Handler],
+        hub: Hub, workers: Workers,
+    ) -> None:  # fmt: skip
+        self._response = response
+        self.context = context
+        self._routes = routes
+        self._hub = hub
+        self._workers = workers
+        self._waiting: deque[tuple[str, str]] = deque()
+        self._running = 0
+        self._exclusive = False
+        self._room = asyncio.Event()
+        self._room.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._outgoing: deque[str] = deque()
+        self._to_send = asyncio.Event()
+        self.buffered = 0  # characters that wait for the client
+        self.drained = threading.Condition()
+        self.closing = False
+
+    async def take(self, body: str) -> None:
+        """Queue a message; waits while the client has too many in hand."""
+        self._waiting.append((route_key(body), body))
+        self._idle.clear()
+        self._start()
+        if self._running + len(self._waiting) >= _MOST_IN_HAND:
+            self._room.clear()
+        await self._room.wait()
+
+    def _start(self) -> None:
+        while self._waiting and not self._exclusive:
+            route, body = self._waiting[0]
+            if route != _CONCURRENT:
+                if self._running:
+                    return
+                self._exclusive = True
+            self._waiting.popleft()
+            self._running += 1
+            handler = self._routes.get(route) or self._routes["$default"]
+            event = self.context.event("MESSAGE", route, body)
+            runner = self._hub if route == _CONCURRENT else self._workers
+            runner.submit(lambda h=handler, e=event: h(e, None), self._finished)
+
+    def _finished(self, result: dict[str, Any] | None) -> None:
+        self._running -= 1
+        self._exclusive = False
+        if result is not None and "body" in result:
+            self.send([result["body"]])
+        self._start()
+        if self._running + len(self._waiting) < _MOST_IN_HAND:
+            self._room.set()
+        if not self._running and not self._waiting:
+            self._idle.set()
+
+    async def finish(self) -> None:
+        """Wait for the messages in hand."""
+        await self._idle.wait()
+
+    def send(self, frames: Iterable[str]) -> None:
+        """Queue frames; from the loop's thread."""
+        for frame in frames:
+            self._outgoing.append(frame)
+            self.buffered += len(frame)
+        self._to_send.set()
+
+    async def write(self) -> None:
+        """Bring queued frames to the client until it is gone."""
+        while not self._response.closed:
+            await self._to_send.wait()
+            self._to_send.clear()
+            while self._outgoing:
+                frame = self._outgoing.popleft()
+                try:
+                    await self._response.send_str(frame)
+                except ConnectionError:
+                    return
+                self.buffered -= len(frame)
+            with self.drained:
+                self.drained.notify_all()
+
+    async def close(self, code: int = WSCloseCode.GOING_AWAY) -> None:
+        self.closing = True
+        await self._response.close(code=code, drain=False)
+
+
+class LocalConnections:
+    """The port to the clients of this process (see `relay.connections`)."""
+
+    def __init__(self, mailbox: LoopMailbox, max_buffer: int, workers: int) -> None:
+        self._mailbox = mailbox
+        self._max_buffer = max_buffer
+        self._sockets: dict[str, Socket] = {}
+        # Threads that wait for slow clients are taken from everyone else: half of them, at most.
+        self._patience = threading.BoundedSemaphore(max(1, workers // 2))
+
+    def add(self, socket: Socket) -> None:
+        self._sockets[socket.context.connection_id] = socket
+
+    def remove(self, socket: Socket) -> None:
+        self._sockets.pop(socket.context.connection_id, None)
+        with socket.drained:
+            socket.drained.notify_all()
+
+    def all(self) -> list[Socket]:
+        return list(self._sockets.values())
+
+    def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+        socket = self._sockets.get(connection_id)
+        if socket is None or socket.closing:
+            return Delivery.GONE
+        if socket.buffered > self._max_buffer and not self._wait_for(socket):
+            return Delivery.SLOW
+        batch = list(frames)
+        self._mailbox.put(lambda: socket.send(batch))
+        return Delivery.DELIVERED
+
+    def _wait_for(self, socket: Socket) -> bool:
+        if not self._patience.acquire(blocking=False):
+            return False
+        try:
+            with socket.drained:
+                return socket.drained.wait_for(
+                    lambda: socket.buffered <= self._max_buffer, _WAIT_FOR_SLOW_CLIENT
+                )
+        finally:
+            self._patience.release()
+
+    def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
+        queues: dict[Socket, list[str]] = {}
+        troubles: dict[str, Delivery] = {}
+        for connection_id, frame in frames:
+            socket = self._sockets.get(connection_id)
+            if socket is None or socket.closing:
+                troubles[connection_id] = Delivery.GONE
+            elif socket.buffered > self._max_buffer:
+                troubles[connection_id] = Delivery.SLOW
+            else:
+                queues.setdefault(socket, []).append(frame)
+        if queues:
+            self._mailbox.put(lambda: [socket.send(batch) for socket, batch in queues.items()])
+        return troubles
+
+    def close(self, connection_id: str) -> None:
+        socket = self._sockets.get(connection_id)
+        if socket is not None:
+            socket.closing = True
+            self._mailbox.put(
+                lambda: asyncio.ensure_future(socket.close(WSCloseCode.POLICY_VIOLATION))
+            )

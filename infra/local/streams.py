@@ -1,0 +1,91 @@
+"""What DynamoDB Streams and its event source mappings do: hand changes to handlers, in order, at
+least once, with retries, past a record that no retry helps."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from farthing.store.sqlite import Change, SqliteEngine
+from farthing.store.streams import records_of
+
+log = logging.getLogger("farthing")
+
+_BATCH = 100
+_ATTEMPTS = 5
+_POLL_SECONDS = 1.0
+_FIRST_WAIT = 0.05
+_ARN_PREFIX = "arn:aws:dynamodb:local:000000000000:table/farthing-"
+
+Handler = Callable[[dict[str, Any], object], dict[str, Any]]
+
+
+class StreamPump:
+    """Drives each consumer from the outbox in a thread of its own."""
+
+    def __init__(self, engine: SqliteEngine, consumers: Mapping[str, Handler]) -> None:
+        self._engine = engine
+        self._stopping = threading.Event()
+        self._wake = {name: threading.Event() for name in consumers}
+        self._position = {name: engine.stream_position(name) for name in consumers}
+        self._threads = [
+            threading.Thread(target=self._run, args=(name, handler), name=f"stream-{name}")
+            for name, handler in consumers.items()
+        ]
+        engine.on_change(self._changed)
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+        self._changed()  # what an earlier run left behind
+
+    def stop(self) -> None:
+        """Hand over what is there, and end."""
+        self._stopping.set()
+        self._changed()
+        for thread in self._threads:
+            thread.join()
+
+    def _changed(self) -> None:
+        for wake in self._wake.values():
+            wake.set()
+
+    def _run(self, name: str, handler: Handler) -> None:
+        while True:
+            # Another process may write to the same data, an import say, and cannot wake us.
+            self._wake[name].wait(_POLL_SECONDS)
+            self._wake[name].clear()
+            while changes := self._engine.stream_after(self._position[name], _BATCH):
+                self._handle(name, handler, changes)
+                self._position[name] = changes[-1].sequence
+                self._engine.stream_advance(self._position)
+            if self._stopping.is_set():
+                return
+
+    def _handle(self, name: str, handler: Handler, changes: Sequence[Change]) -> None:
+        attempt = 0
+        while changes:
+            failed = _first_failure(handler, changes)
+            if failed is None:
+                return
+            attempt = attempt + 1 if failed == 0 else 1
+            changes = changes[failed:]
+            if attempt >= _ATTEMPTS:
+                log.error("%s gives up on change %d", name, changes[0].sequence)
+                changes, attempt = changes[1:], 0
+            else:
+                self._stopping.wait(_FIRST_WAIT * 2**attempt)
+
+
+def _first_failure(handler: Handler, changes: Sequence[Change]) -> int | None:
+    """The index of the first change that the handler could not take."""
+    batch = records_of(changes, _ARN_PREFIX, created=time.time())
+    try:
+        failures = handler(batch, None)["batchItemFailures"]
+    except Exception:
+        log.exception("a stream handler failed")
+        return 0
+    failed = {failure["itemIdentifier"] for failure in failures}
+    numbers = [record["dynamodb"]["SequenceNumber"] for record in batch["Records"]]
+    return next((index for index, number in enumerate(numbers) if number in failed), None)

@@ -1,0 +1,84 @@
+"""Threads that run handlers, as Lambda's containers do, and bring their results to the event loop.
+
+A pool of our own: results of many calls wake the loop once, which an executor's futures do not.
+"""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+log = logging.getLogger("farthing")
+
+Job = tuple[Callable[[], Any], Callable[[Any], None]]
+
+
+class Mailbox(Protocol):
+    def put(self, call: Callable[[], None]) -> None: ...
+
+
+class LoopMailbox:
+    """Calls for the event loop from other threads, many for one wake-up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[Callable[[], None]] = deque()
+        self._awake = False
+        self._mutex = threading.Lock()
+
+    def put(self, call: Callable[[], None]) -> None:
+        self._calls.append(call)
+        with self._mutex:
+            if self._awake:
+                return
+            self._awake = True
+        # A loop that has stopped takes no more mail.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        with self._mutex:
+            self._awake = False
+        while self._calls:
+            self._calls.popleft()()
+
+
+class Workers:
+    def __init__(self, number: int, mailbox: LoopMailbox) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._mailbox = mailbox
+        self._threads = [
+            threading.Thread(target=self._work, name=f"handler-{index}", daemon=True)
+            for index in range(number)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Run `work` in a thread, then `done` with its result (None if it failed) in the loop."""
+        self._jobs.put((work, done))
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        finished: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.submit(work, lambda result: finished.done() or finished.set_result(result))
+        return await finished
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            work, done = job
+            try:
+                result = work()
+            except Exception:
+                log.exception("a handler failed")
+                result = None
+            self._mailbox.put(lambda done=done, result=result: done(result))
+
+    def stop(self) -> None:
+        """Finish what is queued, and end."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
