@@ -1,0 +1,1 @@
+"""The Interledger side of Farthing: packets, addresses, conditions, and events inside packets."""

@@ -1,0 +1,37 @@
+"""ILP addresses: what is one, and which prefixes cover it. Routing itself is the connector's."""
+
+import re
+from typing import Final, NewType
+
+from farthing.ilp.oer import InvalidPacket
+
+Address = NewType("Address", str)
+
+MAX_LENGTH: Final = 1023
+
+_ADDRESS: Final = re.compile(r"(g|private|example|peer|self|test[1-3]?|local)([.][a-zA-Z0-9_~-]+)+")
+
+
+class InvalidAddress(InvalidPacket):
+    """Text that is no ILP address."""
+
+
+def is_valid(text: str) -> bool:
+    # fullmatch, because `$` would let a newline through at the end.
+    return len(text) <= MAX_LENGTH and _ADDRESS.fullmatch(text) is not None
+
+
+def parse(text: str) -> Address:
+    if not is_valid(text):
+        raise InvalidAddress("not an ILP address")
+    return Address(text)
+
+
+def is_prefix(prefix: str, address: str) -> bool:
+    """Whether `prefix` covers `address`, segment by segment; the empty prefix covers everything."""
+    return not prefix or address == prefix or address.startswith(prefix + ".")
+
+
+def is_peer(address: str) -> bool:
+    """Whether the address means only the two ends of one link, and so is never forwarded."""
+    return is_prefix("peer", address)
