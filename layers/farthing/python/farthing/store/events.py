@@ -125,9 +125,9 @@ class EventStore:
                     condition = Absent()
                 elif "j" in failure.current:
                     return Outcome.DUPLICATE
-                elif event.pubkey in failure.current["by"]:
+                elif _is_deleted(event, failure.current):
                     return Outcome.DELETED
-                else:  # the tombstone is a stranger's, who has no say over this event
+                else:  # the tombstone has no say over this event
                     condition = Equals("by", failure.current["by"])
         raise Contended("the event is being written by others")
 
@@ -137,6 +137,8 @@ class EventStore:
         _, current = self._engine.together(beside, lambda: self._address(key))
         for _ in range(_ATTEMPTS):
             refusal = _refusal(event, current)
+            if refusal is Outcome.DUPLICATE and self.get(event.id) is None:
+                return Outcome.DELETED  # by id: the address does not know of it
             if refusal is not None:
                 return refusal
             _, replaced = self._engine.together(
@@ -147,7 +149,7 @@ class EventStore:
                 self._engine.transact(_replacement(event, key, current, condition))
             except TransactionCancelled as cancelled:
                 standing = cancelled.current[1]
-                if standing is not None and event.pubkey in standing.get("by", ()):
+                if standing is not None and _is_deleted(event, standing):
                     return Outcome.DELETED
                 if standing is not None and "by" in standing:
                     condition = Equals("by", standing["by"])
@@ -214,14 +216,19 @@ class EventStore:
         raise Contended("the address is being written by others")
 
 
+def _is_deleted(event: Event, tombstone: Item) -> bool:
+    """Whether a tombstone counts: only its author deletes an event, and nobody a deletion."""
+    return event.pubkey in tombstone.get("by", ()) and event.kind != Kind.DELETION
+
+
 def _refusal(event: Event, current: Item | None) -> Outcome | None:
     """Why the version may not take its address, given what stands there."""
     if current is None:
         return None
-    if current.get("id") == event.id:
-        return Outcome.DUPLICATE
     if event.created_at <= current.get("deleted", -1):
         return Outcome.DELETED
+    if current.get("id") == event.id:
+        return Outcome.DUPLICATE
     if "id" in current and (current["c"], event.id) > (event.created_at, current["id"]):
         return Outcome.SUPERSEDED
     return None

@@ -1,0 +1,381 @@
+"""What only the SQLite engine does: group commit, the outbox, deferred batches, and staying right
+across crashes."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from farthing.store.sqlite import Change, SqliteEngine
+from farthing.store.table import (
+    EXPIRES,
+    Absent,
+    Add,
+    ConditionFailed,
+    Delete,
+    Equals,
+    Put,
+    Query,
+    StoreError,
+    Table,
+    TransactionCancelled,
+)
+
+from tests.store.conftest import START, Clock
+
+EVENTS, CHANGES, POSTINGS = Table.EVENTS, Table.CHANGES, Table.POSTINGS
+LEDGER, SESSIONS = Table.LEDGER, Table.SESSIONS
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def sqlite(directory: Path, clock: Clock) -> Iterator[SqliteEngine]:
+    engine = SqliteEngine(directory, clock=clock)
+    yield engine
+    engine.close(flush=False)
+
+
+@pytest.fixture
+def reopened(directory: Path, clock: Clock) -> Iterator[Callable[[], SqliteEngine]]:
+    """Another engine on the same directory, as after a restart."""
+    opened: list[SqliteEngine] = []
+
+    def reopen() -> SqliteEngine:
+        opened.append(SqliteEngine(directory, clock=clock))
+        return opened[-1]
+
+    yield reopen
+    for engine in opened:
+        engine.close()
+
+
+class Commits:
+    """Counts the commits of the durable file, and can hold the next one up."""
+
+    def __init__(self, engine: SqliteEngine) -> None:
+        self._commit = engine._file._commit
+        self.groups: list[int] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.began = threading.Event()
+        engine._file._commit = self  # type: ignore[method-assign, assignment]
+
+    def __call__(self, group: list[object]) -> bool:
+        self.began.set()
+        assert self.gate.wait(10)
+        self.groups.append(len(group))
+        return self._commit(group)  # type: ignore[arg-type]
+
+
+def queued(engine: SqliteEngine, number: int) -> bool:
+    return len(engine._file._pending) >= number
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    ticks = threading.Event()
+    for _ in range(10_000):
+        if condition():
+            return
+        ticks.wait(0.001)
+    pytest.fail("it did not come to that")
+
+
+class TestGroupCommit:
+    def test_all_who_wait_share_the_next_commit(self, sqlite: SqliteEngine) -> None:
+        commits = Commits(sqlite)
+        commits.gate.clear()
+        with ThreadPoolExecutor(9) as pool:
+            first = pool.submit(sqlite.write, Add(LEDGER, "p", "n", {"n": 1}))
+            assert commits.began.wait(10)
+            others = [pool.submit(sqlite.write, Add(LEDGER, "p", "n", {"n": 1})) for _ in range(8)]
+            wait_for(lambda: queued(sqlite, 8))
+            commits.gate.set()
+            results = [future.result()["n"] for future in [first, *others]]  # type: ignore[index]
+        assert commits.groups == [1, 8]
+        assert sorted(results) == list(range(1, 10))
+
+    def test_many_writers_lose_nothing(
+        self, sqlite: SqliteEngine, reopened: Callable[[], SqliteEngine]
+    ) -> None:
+        commits, threads, times = Commits(sqlite), 16, 50
+
+        def work(worker: int) -> None:
+            for n in range(times):
+                sqlite.write(Put(EVENTS, f"w{worker}", f"{n:03}", {"n": n}, Absent()))
+                sqlite.transact(
+                    [
+                        Add(LEDGER, "total", "n", {"n": 1}),
+                        Put(LEDGER, f"w{worker}", f"{n:03}", {}, Absent()),
+                    ]
+                )
+
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, range(threads)))
+        writes = 2 * threads * times
+        assert sum(commits.groups) == writes
+        assert len(commits.groups) < writes
+        sqlite.close(flush=False)
+        again = reopened()
+        assert again.get(LEDGER, "total", "n") == {"n": threads * times}
+        for worker in range(threads):
+            assert len(again.query(Query(EVENTS, f"w{worker}")).rows) == times
+        assert len(again.stream_after(0, 10_000)) == threads * times
+
+    def test_units_of_a_group_see_each_other_in_order(self, sqlite: SqliteEngine) -> None:
+        commits = Commits(sqlite)
+        commits.gate.clear()
+        with ThreadPoolExecutor(8) as pool:
+            blocker = pool.submit(sqlite.write, Put(LEDGER, "p", "other", {}))
+            assert commits.began.wait(10)
+            steps = [
+                pool.submit(sqlite.write, write)
+                for number, write in enumerate(
+                    [
+                        Put(EVENTS, "p", "a", {"n": 1}, Absent()),
+                        Put(EVENTS, "p", "a", {"n": 2}, Absent()),
+                        Put(EVENTS, "p", "a", {"n": 3}, Equals("n", 1)),
+                        Add(EVENTS, "p", "a", {"n": 1}),
+                        Delete(EVENTS, "p", "a", Equals("n", 4)),
+                    ],
+                    start=1,
+                )
+                if wait_for(lambda number=number: queued(sqlite, number - 1)) is None
+            ]
+            wait_for(lambda: queued(sqlite, 5))
+            commits.gate.set()
+            blocker.result()
+            assert steps[0].result() is None
+            with pytest.raises(ConditionFailed) as failed:
+                steps[1].result()
+            assert failed.value.current == {"n": 1}
+            assert steps[2].result() == {"n": 1}
+            assert steps[3].result() == {"n": 4}
+            assert steps[4].result() == {"n": 4}
+        assert commits.groups == [1, 5]
+        assert sqlite.get(EVENTS, "p", "a") is None
+        assert [(change.old, change.new) for change in sqlite.stream_after(0, 10)] == [
+            (None, {"n": 1}),
+            ({"n": 1}, {"n": 3}),
+            ({"n": 3}, {"n": 4}),
+            ({"n": 4}, None),
+        ]
+
+    def test_a_bad_write_hurts_nobody_else(self, sqlite: SqliteEngine) -> None:
+        sqlite.write(Put(LEDGER, "p", "text", {"n": "text"}))
+        commits = Commits(sqlite)
+        commits.gate.clear()
+        with ThreadPoolExecutor(4) as pool:
+            blocker = pool.submit(sqlite.write, Put(LEDGER, "p", "other", {}))
+            assert commits.began.wait(10)
+            bad = pool.submit(sqlite.write, Add(LEDGER, "p", "text", {"n": 1}))
+            cancelled = pool.submit(sqlite.transact, [Put(LEDGER, "p", "text", {}, Absent())])
+            good = pool.submit(sqlite.write, Put(LEDGER, "p", "good", {}))
+            wait_for(lambda: queued(sqlite, 3))
+            commits.gate.set()
+            blocker.result()
+            good.result()
+            with pytest.raises(StoreError):
+                bad.result()
+            with pytest.raises(TransactionCancelled):
+                cancelled.result()
+        assert commits.groups == [1, 3]
+        assert sqlite.get(LEDGER, "p", "good") == {}
+
+    def test_a_failed_commit_fails_all_of_the_group_and_no_more(
+        self, sqlite: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sqlite.write(Put(LEDGER, "p", "a", {"n": 1}))
+        with monkeypatch.context() as patch:
+
+            def fail(group: object) -> bool:
+                raise sqlite3.OperationalError("database or disk is full")
+
+            patch.setattr(sqlite._file, "_commit", fail)
+            with pytest.raises(StoreError, match="full"):
+                sqlite.write(Put(LEDGER, "p", "a", {"n": 2}, Absent()))
+        assert sqlite.write(Put(LEDGER, "p", "a", {"n": 3})) == {"n": 1}
+
+    def test_an_interrupted_leader_leaves_the_lead(
+        self, sqlite: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patch:
+
+            def interrupt(group: object) -> bool:
+                raise KeyboardInterrupt
+
+            patch.setattr(sqlite._file, "_commit", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                sqlite.write(Put(LEDGER, "p", "a", {}))
+        sqlite.write(Put(LEDGER, "p", "a", {"n": 1}))
+        assert sqlite.get(LEDGER, "p", "a") == {"n": 1}
+
+
+class TestDurability:
+    def test_what_was_acknowledged_outlives_a_crash(
+        self, sqlite: SqliteEngine, reopened: Callable[[], SqliteEngine]
+    ) -> None:
+        sqlite.write(Put(LEDGER, "p", "a", {"b": b"x"}))
+        sqlite.transact([Put(EVENTS, "p", "a", {}), Add(LEDGER, "p", "n", {"n": 2**65})])
+        sqlite.write_batch([Put(POSTINGS, "p", "a", {})])
+        sqlite.close(flush=False)
+        again = reopened()
+        assert again.get(LEDGER, "p", "a") == {"b": b"x"}
+        assert again.get(LEDGER, "p", "n") == {"n": 2**65}
+        assert again.get(EVENTS, "p", "a") == {}
+        assert again.get(POSTINGS, "p", "a") == {}
+
+    def test_deferred_batches_ride_with_the_next_write(
+        self, sqlite: SqliteEngine, reopened: Callable[[], SqliteEngine]
+    ) -> None:
+        commits = Commits(sqlite)
+        sqlite.write_batch([Put(POSTINGS, "p", "a", {})], deferred=True)
+        assert commits.groups == []
+        assert sqlite.get(POSTINGS, "p", "a") is None
+        sqlite.write(Put(EVENTS, "p", "a", {}))
+        assert commits.groups == [2]
+        sqlite.close(flush=False)
+        assert reopened().get(POSTINGS, "p", "a") == {}
+
+    def test_a_crash_loses_what_is_deferred_and_no_more(
+        self, sqlite: SqliteEngine, reopened: Callable[[], SqliteEngine]
+    ) -> None:
+        sqlite.write(Put(EVENTS, "p", "a", {}))
+        sqlite.write_batch([Put(POSTINGS, "p", "b", {})], deferred=True)
+        sqlite.close(flush=False)
+        again = reopened()
+        assert again.get(EVENTS, "p", "a") == {}
+        assert again.get(POSTINGS, "p", "b") is None
+
+    def test_closing_keeps_what_is_deferred(
+        self, sqlite: SqliteEngine, reopened: Callable[[], SqliteEngine]
+    ) -> None:
+        sqlite.write_batch([Put(POSTINGS, "p", "b", {})], deferred=True)
+        sqlite.close()
+        assert reopened().get(POSTINGS, "p", "b") == {}
+
+    def test_a_deferred_item_is_file_as_it_was_given(self, sqlite: SqliteEngine) -> None:
+        item = {"tags": ["a"]}
+        sqlite.write_batch([Put(POSTINGS, "p", "a", item)], deferred=True)
+        item["tags"].append("b")
+        sqlite.write(Put(EVENTS, "p", "a", {}))
+        assert sqlite.get(POSTINGS, "p", "a") == {"tags": ["a"]}
+
+    def test_sessions_end_with_the_process(
+        self, sqlite: SqliteEngine, reopened: Callable[[], SqliteEngine]
+    ) -> None:
+        sqlite.write(Put(SESSIONS, "p", "a", {}))
+        sqlite.close()
+        assert reopened().get(SESSIONS, "p", "a") is None
+
+    def test_commits_wait_for_the_disk(self, sqlite: SqliteEngine) -> None:
+        pragma = sqlite._file._writer.execute
+        assert pragma("PRAGMA synchronous").fetchone() == (2,)
+        assert pragma("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert pragma("PRAGMA auto_vacuum").fetchone() == (2,)
+
+
+class TestOutbox:
+    def test_changes_come_in_the_order_of_commits(self, sqlite: SqliteEngine) -> None:
+        sqlite.write(Put(EVENTS, "p", "a", {"n": 1}))
+        sqlite.transact([Put(CHANGES, "p", "1", {"b": b"x"}), Delete(EVENTS, "p", "a")])
+        sqlite.write_batch([Put(EVENTS, "p", "b", {}), Put(POSTINGS, "p", "b", {})])
+        sqlite.write(Delete(EVENTS, "p", "b"))
+        assert sqlite.stream_after(0, 10) == [
+            Change(1, EVENTS, "p", "a", None, {"n": 1}),
+            Change(2, CHANGES, "p", "1", None, {"b": b"x"}),
+            Change(3, EVENTS, "p", "a", {"n": 1}, None),
+            Change(4, EVENTS, "p", "b", None, {}),
+            Change(5, EVENTS, "p", "b", {}, None),
+        ]
+        assert [change.sequence for change in sqlite.stream_after(2, 2)] == [3, 4]
+
+    def test_what_changes_nothing_leaves_no_record(self, sqlite: SqliteEngine) -> None:
+        sqlite.write(Put(EVENTS, "p", "a", {"n": 1, "m": 2}))
+        sqlite.write(Put(EVENTS, "p", "a", {"m": 2, "n": 1}))
+        sqlite.write(Delete(EVENTS, "p", "nothing"))
+        with pytest.raises(ConditionFailed):
+            sqlite.write(Put(EVENTS, "p", "a", {}, Absent()))
+        assert len(sqlite.stream_after(0, 10)) == 1
+        sqlite.write(Put(EVENTS, "p", "a", {"m": 2, "n": True}))
+        assert len(sqlite.stream_after(0, 10)) == 2
+
+    def test_only_streamed_tables_call_back(self, sqlite: SqliteEngine) -> None:
+        calls: list[None] = []
+        sqlite.on_change(lambda: calls.append(None))
+        sqlite.write(Put(LEDGER, "p", "a", {}))
+        assert calls == []
+        sqlite.write(Put(EVENTS, "p", "a", {}))
+        assert calls == [None]
+
+    def test_positions_are_file(
+        self, sqlite: SqliteEngine, reopened: Callable[[], SqliteEngine]
+    ) -> None:
+        for n in range(5):
+            sqlite.write(Put(EVENTS, "p", str(n), {}))
+        assert sqlite.stream_position("fanout") == 0
+        sqlite.stream_advance({"fanout": 3})
+        sqlite.close()
+        again = reopened()
+        assert again.stream_position("fanout") == 3
+        assert [change.sequence for change in again.stream_after(0, 10)] == [4, 5]
+
+    def test_nothing_is_forgotten_before_all_have_seen_it(self, sqlite: SqliteEngine) -> None:
+        for n in range(5):
+            sqlite.write(Put(EVENTS, "p", str(n), {}))
+        for consumer in ("fanout", "sequencer"):
+            assert sqlite.stream_position(consumer) == 0
+        sqlite.stream_advance({"fanout": 4})
+        sqlite.write(Put(LEDGER, "p", "a", {}))
+        assert len(sqlite.stream_after(0, 10)) == 5
+        sqlite.stream_advance({"sequencer": 2})
+        sqlite.write(Put(LEDGER, "p", "a", {}))
+        assert [change.sequence for change in sqlite.stream_after(0, 10)] == [3, 4, 5]
+
+    def test_numbers_are_not_used_again(self, sqlite: SqliteEngine) -> None:
+        sqlite.write(Put(EVENTS, "p", "a", {}))
+        sqlite.stream_advance({"fanout": 1})
+        sqlite.write(Put(LEDGER, "p", "a", {}))
+        sqlite.write(Put(EVENTS, "p", "b", {}))
+        assert [change.sequence for change in sqlite.stream_after(0, 10)] == [2]
+
+
+class TestExpiry:
+    def test_purging_deletes_what_is_past_its_time(
+        self, sqlite: SqliteEngine, clock: Clock
+    ) -> None:
+        for table in (EVENTS, SESSIONS):
+            for n in range(3):
+                sqlite.write(Put(table, "p", str(n), {EXPIRES: START + n}))
+            sqlite.write(Put(table, "p", "kept", {}))
+        clock.now = START + 1
+        assert sqlite.purge_expired() == 4
+        assert sqlite.purge_expired() == 0
+        clock.now = START
+        assert [row.sk for row in sqlite.query(Query(SESSIONS, "p")).rows] == ["2", "kept"]
+        gone = [change for change in sqlite.stream_after(0, 10) if change.new is None]
+        assert [(change.sk, change.old) for change in gone] == [
+            ("0", {EXPIRES: START}),
+            ("1", {EXPIRES: START + 1}),
+        ]
+
+    def test_purging_spares_what_was_given_more_time(
+        self, sqlite: SqliteEngine, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sqlite.write(Put(LEDGER, "p", "a", {EXPIRES: START}))
+        flush = sqlite._file.flush
+        defer = sqlite._file.defer
+
+        def renew_first(*units: object) -> None:
+            sqlite.write(Put(LEDGER, "p", "a", {EXPIRES: START + 60}))
+            defer(*units)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(sqlite._file, "defer", renew_first)
+        assert sqlite.purge_expired() == 0
+        flush()
+        assert sqlite.get(LEDGER, "p", "a") == {EXPIRES: START + 60}
