@@ -6,19 +6,36 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from farthing.nostr.filters import InvalidFilter, parse_filter
 from farthing.settings import InvalidSetting, Settings
 
+# Each command imports its own part when it runs: `farthing post` needs no server.
+Command = Callable[[argparse.Namespace, Settings], int]
+Commands = Any  # what argparse's add_subparsers gives; its type has no public name
+
 
 def run(_arguments: argparse.Namespace, settings: Settings) -> int:
+    from infra.local.folder import CannotStart
     from infra.local.server import serve
 
-    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-        runner.run(serve(settings))
+    try:
+        with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+            runner.run(serve(settings))
+    except CannotStart as error:
+        return _fail(error)
     return 0
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # a platform that it does not support
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def import_events(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -46,29 +63,116 @@ def export_events(arguments: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _new_event_loop() -> asyncio.AbstractEventLoop:
+def payer(name: str) -> Command:
+    def command(arguments: argparse.Namespace, settings: Settings) -> int:
+        from infra.local import payer
+
+        try:
+            status: int = getattr(payer, name)(arguments, settings)
+        except payer.ERRORS as error:
+            return _fail(error)
+        return status
+
+    return command
+
+
+def watch(arguments: argparse.Namespace, settings: Settings) -> int:
+    from aiohttp import ClientError
+
+    from infra.local import watcher
+
     try:
-        import uvloop
-    except ImportError:  # a platform that it does not support
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+        return watcher.watch(arguments, settings)
+    except (watcher.WatchFailed, ClientError) as error:
+        return _fail(error)
+
+
+def bookkeeper(name: str) -> Command:
+    def command(arguments: argparse.Namespace, settings: Settings) -> int:
+        from infra.local import bookkeeping
+
+        try:
+            status: int = getattr(bookkeeping, name)(arguments, settings)
+        except bookkeeping.BookkeepingError as error:
+            return _fail(error)
+        return status
+
+    return command
+
+
+def _fail(error: BaseException) -> int:
+    print(f"farthing: {error or type(error).__name__}", file=sys.stderr)
+    return 1
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="farthing", description=__doc__)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    command = commands.add_parser("run", help="run relay and connector on this machine")
+    _add(commands, "run", run, "run relay and connector on this machine")
+    _add_transfer(commands)
+    _add_client(commands)
+    _add_bookkeeping(commands)
+    return top
+
+
+def _add(commands: Commands, name: str, run: Command, about: str) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=about, description=about)
     command.set_defaults(run=run)
-    command = commands.add_parser("import", help="store the events of a JSONL file")
+    return command
+
+
+def _add_transfer(commands: Commands) -> None:
+    command = _add(commands, "import", import_events, "store the events of a JSONL file")
     command.add_argument("file", type=Path)
     command.add_argument("--quiet", action="store_true", help="no progress bar")
-    command.set_defaults(run=import_events)
-    command = commands.add_parser("export", help="write stored events as JSONL, newest first")
+    command = _add(commands, "export", export_events, "write stored events, newest first")
     command.add_argument("-o", "--output", type=Path, help="file; an existing one is continued")
     command.add_argument("--filter", default="{}", help="a NIP-01 filter, as JSON")
     command.add_argument("--quiet", action="store_true", help="no progress bar")
-    command.set_defaults(run=export_events)
-    return top
+
+
+def _add_client(commands: Commands) -> None:
+    for name, about in (("post", "sign an event and pay to have it stored"),
+                       ("quote", "ask what storing an event costs")):  # fmt: skip
+        command = _add(commands, name, payer(name), about)
+        command.add_argument("text", help="content of the event; - reads it from stdin")
+        command.add_argument("--kind", type=int, default=1)
+        command.add_argument(
+            "--tag", action="append", default=[], type=_tag, metavar="NAME=VALUE[,VALUE]"
+        )
+        command.add_argument("--relay", default="", help="WebSocket URL; the local one if left out")
+        command.add_argument("--owner", action="store_true", help="sign with the owner's key")
+        if name == "post":
+            command.add_argument("--token", default="", help="bearer token at the connector")
+            command.add_argument("--connector", default="", help="URL that takes the packet")
+            command.add_argument("--amount", type=int, help="pay this instead of the price")
+    command = _add(commands, "watch", watch, "print events as they come")
+    command.add_argument("--relay", default="", help="WebSocket URL; the local one if left out")
+    command.add_argument("--filter", default="{}", help="a NIP-01 filter, as JSON")
+    command.add_argument("--json", action="store_true", help="whole events, one a line")
+
+
+def _tag(text: str) -> str:
+    if "=" not in text:
+        raise argparse.ArgumentTypeError("a tag is NAME=VALUE")
+    return text
+
+
+def _add_bookkeeping(commands: Commands) -> None:
+    _add(commands, "audit", bookkeeper("audit"), "add the ledger up against receipts and events")
+    peers = commands.add_parser("peers", help="who may send us packets")
+    actions = peers.add_subparsers(dest="action", required=True, metavar="ACTION")
+    command = _add(actions, "add", bookkeeper("add_peer"), "add a peer; its token is shown once")
+    command.add_argument("id")
+    command.add_argument("--token", default="", help="a token of your own, 32 random bytes")
+    command.add_argument("--jwt", action="store_true", help="make a secret for JWT_HS_256 as well")
+    command.add_argument("--address", default="", help="the peer's ILP address")
+    command.add_argument("--endpoint", default="", help="URL where the peer takes packets")
+    command.add_argument("--max-balance", type=int, default=0, help="what it may owe us")
+    command.add_argument("--max-packet", type=int, default=0, help="its largest packet")
+    _add(actions, "list", bookkeeper("list_peers"), "peers and their balances")
+    for name, about in (("show", "one peer"), ("remove", "forget a peer")):
+        _add(actions, name, bookkeeper(f"{name}_peer"), about).add_argument("id")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,12 +180,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     try:
         settings = Settings.from_env(os.environ)
+        status: int = given.run(given, settings)
     except InvalidSetting as error:
         print(f"farthing: {error}", file=sys.stderr)
         return 2
-    try:
-        status: int = given.run(given, settings)
     except (InvalidFilter, OSError, json.JSONDecodeError) as error:
-        print(f"farthing: {error}", file=sys.stderr)
-        return 1
+        return _fail(error)
     return status

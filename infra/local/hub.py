@@ -13,7 +13,7 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from infra.local.workers import Job, Mailbox
+from infra.local.workers import Mailbox
 
 log = logging.getLogger("farthing")
 
@@ -27,15 +27,17 @@ class Hub:
     def __init__(self, commit: Callable[[], None], mailbox: Mailbox) -> None:
         self._commit = commit
         self._mailbox = mailbox
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        # Each switches to a handler: to a new one, or back to one whose wait is over.
+        self._ready: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._parked: list[greenlet] = []
+        self._outside = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="hub", daemon=True)
         self._thread.start()
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run `work` in the hub, then `done` with its result (None if it failed) in the loop."""
-        self._jobs.put((work, done))
+        self._ready.put(lambda: greenlet(self._work).switch(work, done))
 
     def run_all(self, works: Sequence[Callable[[], Any]]) -> None:
         """Run them all and wait; from another thread than the loop's."""
@@ -47,7 +49,7 @@ class Hub:
 
     def stop(self) -> None:
         """Finish what is queued, and end."""
-        self._jobs.put(None)
+        self._ready.put(None)
         self._thread.join()
 
     def is_inside(self) -> bool:
@@ -59,30 +61,51 @@ class Hub:
         self._parked.append(getcurrent())
         self._main.switch()
 
+    def call_outside(self, work: Callable[[], Any]) -> Any:
+        """Have a thread do what blocks, a request say, while other handlers go on."""
+        handler, result = getcurrent(), []
+        self._outside += 1
+
+        def call() -> None:
+            try:
+                result.append((work(), None))
+            except Exception as error:
+                result.append((None, error))
+            self._ready.put(handler.switch)
+
+        threading.Thread(target=call, name="outside", daemon=True).start()
+        self._main.switch()
+        self._outside -= 1
+        value, error = result[0]
+        if error is not None:
+            raise error
+        return value
+
     def _run(self) -> None:
         self._main = getcurrent()
-        while self._parked or not self._stopping:
-            for job in self._take():
-                greenlet(self._work).switch(*job)
+        while self._parked or self._outside or not self._stopping:
+            for switch in self._take():
+                switch()
             parked, self._parked = self._parked, []
             if parked:
                 self._commit()
             for handler in parked:
                 handler.switch()
 
-    def _take(self) -> list[Job]:
-        """What there is to start. Blocks only when nothing else is under way."""
-        jobs: list[Job] = []
+    def _take(self) -> list[Callable[[], object]]:
+        """Which handlers can go on. Blocks only when none is waiting for a commit."""
+        ready: list[Callable[[], object]] = []
         try:
-            while len(jobs) < _MOST_AT_ONCE:
-                job = self._jobs.get(block=not (jobs or self._parked or self._stopping))
-                if job is None:
+            while len(ready) < _MOST_AT_ONCE:
+                idle = not (ready or self._parked) and (self._outside or not self._stopping)
+                switch = self._ready.get(block=bool(idle))
+                if switch is None:
                     self._stopping = True
                 else:
-                    jobs.append(job)
+                    ready.append(switch)
         except Empty:
             pass
-        return jobs
+        return ready
 
     def _work(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         try:

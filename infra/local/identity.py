@@ -1,30 +1,45 @@
-"""The owner's key on one machine: from the settings, or made once and kept in the data folder."""
+"""Secrets on one machine: from the settings, or made once and kept in the data folder."""
 
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from farthing.settings import Settings
+from farthing.settings import InvalidSetting, Settings
 
 _KEY_FILE = "secret-key"
 
 
 def with_identity(settings: Settings) -> Settings:
+    """The settings with the owner's key in them."""
     if settings.secret_key:
         return settings
-    return replace(settings, secret_key=_kept_key(Path(settings.data) / _KEY_FILE))
+    key = kept_secret(Path(settings.data) / _KEY_FILE, lambda: secrets.token_hex(32))
+    return replace(settings, secret_key=key)
 
 
-def _kept_key(path: Path) -> str:
+def kept_secret(path: Path, make: Callable[[], str]) -> str:
+    """The secret in a file that only the owner can read, made if there is none."""
+    if not path.exists():
+        _keep(path, make())
+    secret = path.read_text().strip()
+    if not secret:
+        raise InvalidSetting(f"{path} is empty: put back what it held, or remove it")
+    return secret
+
+
+def _keep(path: Path, secret: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        # Made readable to nobody else from the start, and by one of two concurrent starts only.
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text().strip()
-    with os.fdopen(handle, "w") as file:
-        file.write(secrets.token_hex(32) + "\n")
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    # Readable to nobody else from the start.
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(secret + "\n")
         file.flush()
         os.fsync(file.fileno())
-    return path.read_text().strip()
+    try:
+        os.link(draft, path)  # whole or not at all, and by one of two concurrent starts only
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()

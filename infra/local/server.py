@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from base64 import b64decode
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,30 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from farthing.agent import Agent
 from farthing.cloud import runtime
 from farthing.nostr.messages import Verb, notice
+from farthing.relay.identity import publish_identity
 from farthing.settings import Settings
 from farthing.store.sqlite import SqliteEngine
+from farthing.store.table import Table
 
+from infra.local.folder import CannotStart, hold_folder
 from infra.local.gateway import SocketContext, http_event
 from infra.local.hub import Hub
 from infra.local.identity import with_identity
 from infra.local.meter import LocalMeter
+from infra.local.outbound import LocalOutbound
+from infra.local.peers import ensure_local_peer
 from infra.local.sockets import Handler, LocalConnections, Socket
 from infra.local.streams import StreamPump
-from infra.local.workers import LoopMailbox, Workers
+from infra.local.workers import LoopMailbox, Workers, run_in
 
 log = logging.getLogger("farthing")
 
 _PING_SECONDS = 30
 _PURGE_SECONDS = 30
 _STOP_SECONDS = 10
+_GOODBYE_SECONDS = 2
+# Nothing ends connections here as API Gateway does, and what is known of them must last as long.
+_CONNECTION_SECONDS = 100 * 365 * 24 * 3600
 # Threads that compute give way to those with a commit to finish. Python's 5 ms would let a commit
 # of a hundred rows wait a hundred times.
 _SWITCH_SECONDS = 0.0005
@@ -40,8 +49,20 @@ SOCKET_ROUTES = {
     "$default": "default",
     **{verb.value: verb.value.lower() for verb in Verb},
 }
-HTTP_ROUTES = {"/": "info", "/healthz": "info"}
-STREAM_CONSUMERS = ("fanout",)
+HTTP_ROUTES = {
+    "/": "info",
+    "/healthz": "info",
+    "/ilp": "ilp",
+    "/v1/quotes": "quotes",
+    "/v1/events": "events",
+}
+# Those that write share commits; the others must not hold them up.
+WRITING = {"/ilp", "/v1/events"}
+STREAM_CONSUMERS = {
+    "fanout": Table.EVENTS,
+    "sequencer": Table.EVENTS,
+    "push": Table.CHANGES,
+}
 
 
 def load_handler(function: str) -> Handler:
@@ -53,7 +74,8 @@ class Server:
     """Everything that runs while the agent is up, in the order in which it starts and stops."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = with_identity(settings)
+        self._folder = hold_folder(Path(settings.data))
+        self.settings = replace(with_identity(settings), connection_seconds=_CONNECTION_SECONDS)
         self.url = f"{self.settings.host}:{self.settings.port}"
 
     async def start(self) -> None:
@@ -69,26 +91,36 @@ class Server:
             self._mailbox, settings.max_send_buffer, settings.workers
         )
         self._meter = LocalMeter()
-        agent = Agent(settings, self._engine, self._connections, self._meter)
+        agent = Agent(
+            settings, self._engine, self._connections, LocalOutbound(self._hub), self._meter,
+            in_order=True,
+        )  # fmt: skip
         runtime.install(agent)
+        ensure_local_peer(agent.ledger, settings)
+        publish_identity(agent)
         self._routes = {route: load_handler(name) for route, name in SOCKET_ROUTES.items()}
         self._pages = {path: load_handler(name) for path, name in HTTP_ROUTES.items()}
         self._pump = StreamPump(
-            self._engine, {name: load_handler(name) for name in STREAM_CONSUMERS}
+            self._engine,
+            {name: (table, load_handler(name)) for name, table in STREAM_CONSUMERS.items()},
         )
         self._pump.start()
         self._upkeep = asyncio.create_task(self._keep_up())
-        await self._listen()
+        try:
+            await self._listen()
+        except (OSError, OverflowError) as error:
+            await self.stop()
+            raise CannotStart(f"cannot listen on {self.url}: {error}") from error
 
     async def _listen(self) -> None:
         app = web.Application(client_max_size=1024 * 1024)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_route("*", "/{path:.*}", self._request)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
-        await self._runner.setup()
-        site = web.TCPSite(
-            self._runner, self.settings.host, self.settings.port, shutdown_timeout=_STOP_SECONDS
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_SECONDS
         )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self.settings.host, self.settings.port)
         await site.start()
         assert site._server is not None
         port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
@@ -97,8 +129,8 @@ class Server:
     async def stop(self) -> None:
         """Take nothing new, finish what is in hand, and leave a closed database behind."""
         self._stopping = True
-        sockets = self._connections.all()
-        await asyncio.gather(*(_close(socket) for socket in sockets))
+        goodbyes = [socket.close() for socket in self._connections.all()]
+        await asyncio.gather(*goodbyes, return_exceptions=True)
         await self._runner.cleanup()
         self._upkeep.cancel()
         await asyncio.to_thread(self._hub.stop)
@@ -106,11 +138,15 @@ class Server:
         await asyncio.to_thread(self._pump.stop)
         await asyncio.to_thread(self._engine.close)
         runtime.install(None)
+        self._folder.close()
 
     async def _keep_up(self) -> None:
+        sweep = load_handler("sweeper")
         while True:
             await asyncio.sleep(_PURGE_SECONDS)
-            await self._workers.run(self._engine.purge_expired)
+            while await self._workers.run(self._engine.purge_expired):
+                pass  # it takes a part at a time
+            await self._workers.run(lambda: sweep({}, None))
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(text=self._meter.text())
@@ -118,6 +154,7 @@ class Server:
     async def _request(self, request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse(
             heartbeat=_PING_SECONDS,
+            timeout=_GOODBYE_SECONDS,
             compress=False,  # as API Gateway; and deflating costs more than verifying
             max_msg_size=2 * self.settings.max_message_length,
         )
@@ -133,8 +170,8 @@ class Server:
             request.method, request.path, request.query_string, request.headers,
             await request.read(), request.remote or "",
         )  # fmt: skip
-        answer = await self._workers.run(lambda: handler(event, None))
-        return _http_response(answer)
+        runner = self._hub if request.path in WRITING else self._workers
+        return _http_response(await run_in(runner, lambda: handler(event, None)))
 
     async def _websocket(
         self, request: web.Request, response: web.WebSocketResponse
@@ -142,12 +179,27 @@ class Server:
         if self._stopping:
             raise web.HTTPServiceUnavailable
         context = SocketContext(request.remote or "", request.host)
-        socket = Socket(response, context, self._routes, self._hub, self._workers)
+        socket = Socket(
+            response, request.transport, context, self._routes, self._hub, self._workers
+        )
         await self._workers.run(
             lambda: self._routes["$connect"](context.event("CONNECT", "$connect"), None)
         )
-        await response.prepare(request)
+        try:
+            await response.prepare(request)
+            await self._converse(response, socket)
+        finally:
+            await self._workers.run(
+                lambda: self._routes["$disconnect"](
+                    context.event("DISCONNECT", "$disconnect"), None
+                )
+            )
+        return response
+
+    async def _converse(self, response: web.WebSocketResponse, socket: Socket) -> None:
         self._connections.add(socket)
+        if self._stopping:
+            socket.close()
         writer = asyncio.create_task(socket.write())
         try:
             await self._read(response, socket)
@@ -155,12 +207,6 @@ class Server:
             await socket.finish()
             self._connections.remove(socket)
             writer.cancel()
-            await self._workers.run(
-                lambda: self._routes["$disconnect"](
-                    context.event("DISCONNECT", "$disconnect"), None
-                )
-            )
-        return response
 
     async def _read(self, response: web.WebSocketResponse, socket: Socket) -> None:
         most = self.settings.max_message_length
@@ -173,11 +219,6 @@ class Server:
                 await response.close(code=WSCloseCode.MESSAGE_TOO_BIG)
             else:
                 await socket.take(message.data)
-
-
-async def _close(socket: Socket) -> None:
-    await socket.finish()
-    await socket.close()
 
 
 def _http_response(answer: dict[str, Any] | None) -> web.Response:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import WSCloseCode, web
@@ -18,6 +19,7 @@ Handler = Callable[[dict[str, Any], object], dict[str, Any]]
 # Messages of one connection that may wait or run before we stop reading from it.
 _MOST_IN_HAND = 128
 _WAIT_FOR_SLOW_CLIENT = 10.0
+_LAST_FRAMES_SECONDS = 1.0
 _CONCURRENT = "EVENT"
 
 
@@ -29,10 +31,11 @@ class Socket:
     """
 
     def __init__(
-        self, response: web.WebSocketResponse, context: SocketContext, routes: dict[str, Handler],
-        hub: Hub, workers: Workers,
+        self, response: web.WebSocketResponse, transport: asyncio.Transport | None,
+        context: SocketContext, routes: dict[str, Handler], hub: Hub, workers: Workers,
     ) -> None:  # fmt: skip
         self._response = response
+        self._transport = transport
         self.context = context
         self._routes = routes
         self._hub = hub
@@ -46,12 +49,18 @@ class Socket:
         self._idle.set()
         self._outgoing: deque[str] = deque()
         self._to_send = asyncio.Event()
+        self._all_sent = asyncio.Event()
+        self._all_sent.set()
         self.buffered = 0  # characters that wait for the client
+        self.awaited = 0  # threads that wait until there are fewer
         self.drained = threading.Condition()
         self.closing = False
+        self._goodbye: asyncio.Task[None] | None = None
 
     async def take(self, body: str) -> None:
         """Queue a message; waits while the client has too many in hand."""
+        if self.closing:
+            return
         self._waiting.append((route_key(body), body))
         self._idle.clear()
         self._start()
@@ -85,14 +94,17 @@ class Socket:
             self._idle.set()
 
     async def finish(self) -> None:
-        """Wait for the messages in hand."""
+        """Wait for the messages in hand, and for the goodbye where there is one."""
         await self._idle.wait()
+        if self._goodbye is not None:
+            await self._goodbye
 
     def send(self, frames: Iterable[str]) -> None:
         """Queue frames; from the loop's thread."""
         for frame in frames:
             self._outgoing.append(frame)
             self.buffered += len(frame)
+        self._all_sent.clear()
         self._to_send.set()
 
     async def write(self) -> None:
@@ -107,12 +119,30 @@ class Socket:
                 except ConnectionError:
                     return
                 self.buffered -= len(frame)
+                self._tell_who_waits()
+            self._all_sent.set()
+
+    def _tell_who_waits(self) -> None:
+        if self.awaited:
             with self.drained:
                 self.drained.notify_all()
 
-    async def close(self, code: int = WSCloseCode.GOING_AWAY) -> None:
+    def close(self, code: int = WSCloseCode.GOING_AWAY) -> "asyncio.Task[None]":
+        """Take no more messages, answer those in hand, and hang up; from the loop's thread."""
         self.closing = True
+        self._tell_who_waits()
+        if self._goodbye is None:
+            self._goodbye = asyncio.create_task(self._say_goodbye(code))
+        return self._goodbye
+
+    async def _say_goodbye(self, code: int) -> None:
+        await self._idle.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._all_sent.wait(), _LAST_FRAMES_SECONDS)
         await self._response.close(code=code, drain=False)
+        # A transport that is merely closed would wait for ever for a client that does not read.
+        if self._transport is not None:
+            self._transport.abort()
 
 
 class LocalConnections:
@@ -130,8 +160,6 @@ class LocalConnections:
 
     def remove(self, socket: Socket) -> None:
         self._sockets.pop(socket.context.connection_id, None)
-        with socket.drained:
-            socket.drained.notify_all()
 
     def all(self) -> list[Socket]:
         return list(self._sockets.values())
@@ -146,14 +174,20 @@ class LocalConnections:
         self._mailbox.put(lambda: socket.send(batch))
         return Delivery.DELIVERED
 
+    post_in_order = post
+
     def _wait_for(self, socket: Socket) -> bool:
         if not self._patience.acquire(blocking=False):
             return False
         try:
             with socket.drained:
-                return socket.drained.wait_for(
-                    lambda: socket.buffered <= self._max_buffer, _WAIT_FOR_SLOW_CLIENT
+                socket.awaited += 1
+                socket.drained.wait_for(
+                    lambda: socket.closing or socket.buffered <= self._max_buffer,
+                    _WAIT_FOR_SLOW_CLIENT,
                 )
+                socket.awaited -= 1
+            return not socket.closing and socket.buffered <= self._max_buffer
         finally:
             self._patience.release()
 
@@ -176,6 +210,4 @@ class LocalConnections:
         socket = self._sockets.get(connection_id)
         if socket is not None:
             socket.closing = True
-            self._mailbox.put(
-                lambda: asyncio.ensure_future(socket.close(WSCloseCode.POLICY_VIOLATION))
-            )
+            self._mailbox.put(lambda: socket.close(WSCloseCode.POLICY_VIOLATION))

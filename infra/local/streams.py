@@ -9,6 +9,7 @@ from typing import Any
 
 from farthing.store.sqlite import Change, SqliteEngine
 from farthing.store.streams import records_of
+from farthing.store.table import Table
 
 log = logging.getLogger("farthing")
 
@@ -24,14 +25,16 @@ Handler = Callable[[dict[str, Any], object], dict[str, Any]]
 class StreamPump:
     """Drives each consumer from the outbox in a thread of its own."""
 
-    def __init__(self, engine: SqliteEngine, consumers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, engine: SqliteEngine, consumers: Mapping[str, tuple[Table, Handler]]
+    ) -> None:
         self._engine = engine
         self._stopping = threading.Event()
         self._wake = {name: threading.Event() for name in consumers}
         self._position = {name: engine.stream_position(name) for name in consumers}
         self._threads = [
-            threading.Thread(target=self._run, args=(name, handler), name=f"stream-{name}")
-            for name, handler in consumers.items()
+            threading.Thread(target=self._run, args=(name, *consumer), name=f"stream-{name}")
+            for name, consumer in consumers.items()
         ]
         engine.on_change(self._changed)
 
@@ -51,17 +54,23 @@ class StreamPump:
         for wake in self._wake.values():
             wake.set()
 
-    def _run(self, name: str, handler: Handler) -> None:
+    def _run(self, name: str, table: Table, handler: Handler) -> None:
         while True:
             # Another process may write to the same data, an import say, and cannot wake us.
             self._wake[name].wait(_POLL_SECONDS)
             self._wake[name].clear()
-            while changes := self._engine.stream_after(self._position[name], _BATCH):
-                self._handle(name, handler, changes)
-                self._position[name] = changes[-1].sequence
-                self._engine.stream_advance(self._position)
+            try:
+                self._hand_over(name, table, handler)
+            except Exception:  # with the next change or poll it is tried again
+                log.exception("%s cannot read its stream", name)
             if self._stopping.is_set():
                 return
+
+    def _hand_over(self, name: str, table: Table, handler: Handler) -> None:
+        while changes := self._engine.stream_after(self._position[name], _BATCH):
+            self._handle(name, handler, [each for each in changes if each.table is table])
+            self._position[name] = changes[-1].sequence
+            self._engine.stream_advance(self._position)
 
     def _handle(self, name: str, handler: Handler, changes: Sequence[Change]) -> None:
         attempt = 0

@@ -177,7 +177,7 @@ def _behind(reader: Reader, filter: Filter, last: str | None) -> Iterator[Stored
 
 
 def _last_exported(target: Path) -> str | None:
-    """The place of the last whole line, after cutting off what an interruption left half written."""
+    """The place of the last whole line, after cutting off what an interruption left behind it."""
     if not target.exists():
         return None
     last, whole = None, 0

@@ -46,6 +46,17 @@ class LoopMailbox:
             self._calls.popleft()()
 
 
+class Runner(Protocol):
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None: ...
+
+
+async def run_in(runner: Runner, work: Callable[[], Any]) -> Any:
+    """Have a runner do something, and wait for its result."""
+    finished: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    runner.submit(work, lambda result: finished.done() or finished.set_result(result))
+    return await finished
+
+
 class Workers:
     def __init__(self, number: int, mailbox: LoopMailbox) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -62,9 +73,7 @@ class Workers:
         self._jobs.put((work, done))
 
     async def run(self, work: Callable[[], Any]) -> Any:
-        finished: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.submit(work, lambda result: finished.done() or finished.set_result(result))
-        return await finished
+        return await run_in(self, work)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

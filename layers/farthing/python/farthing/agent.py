@@ -9,10 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from farthing.ilp.outbound import NoOutbound, Outbound
 from farthing.relay.connections import Connections
 from farthing.relay.meter import Meter, NoMeter
 from farthing.settings import Settings
+from farthing.store.changes import ChangeLog
 from farthing.store.events import EventStore
+from farthing.store.ledger import Ledger
 from farthing.store.planner import Reader
 from farthing.store.sessions import Sessions
 from farthing.store.table import Engine
@@ -23,12 +26,19 @@ class Agent:
     settings: Settings
     engine: Engine
     connections: Connections
+    outbound: Outbound = field(default_factory=NoOutbound)
     meter: Meter = field(default_factory=NoMeter)
     clock: Callable[[], float] = time.time
+    # Whether messages of a connection are handled in the order in which they were sent.
+    in_order: bool = False
 
     @property
     def now(self) -> int:
         return int(self.clock())
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.clock() * 1000)
 
     @cached_property
     def events(self) -> EventStore:
@@ -39,5 +49,13 @@ class Agent:
         return Reader(self.engine, self.events, self.settings.max_scan)
 
     @cached_property
+    def ledger(self) -> Ledger:
+        return Ledger(self.engine)
+
+    @cached_property
+    def changes(self) -> ChangeLog:
+        return ChangeLog(self.engine)
+
+    @cached_property
     def sessions(self) -> Sessions:
-        return Sessions(self.engine, self.settings.connection_seconds)
+        return Sessions(self.engine, self.settings.connection_seconds, in_order=self.in_order)

@@ -9,7 +9,10 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+from farthing.ilp import address
+from farthing.ilp.tariff import Tariff
 from farthing.nostr.events import is_hex64, public_key_of
+from farthing.nostr.kinds import MAX_KIND
 
 PREFIX = "FARTHING_"
 
@@ -56,7 +59,26 @@ class Settings:
     blocked_pubkeys: frozenset[str] = _setting(
         frozenset, "Authors who may not write at all, comma-separated hex keys"
     )
+    price_kinds: Mapping[str, int] = _setting(
+        dict, 'Flat prices of kinds, as JSON: `{"1": 5000}`; they replace the price by size'
+    )
+
+    # Interledger
     ilp_address: str = _setting("", "Our ILP address; `g.agent.<public key>` if empty")
+    asset_code: str = _setting("USD", "Code of the asset that prices and balances are in")
+    asset_scale: int = _setting(9, "Decimal places of that asset: 9 makes one unit a billionth")
+    peer_token: str = field(
+        default="",
+        repr=False,
+        metadata={"about": "Token of the peer `local`. Made and kept in the data folder on the"
+                  " first local run."},
+    )  # fmt: skip
+    max_balance: int = _setting(10**15, "What a peer may owe us, where its own record does not say")
+    max_packet: int = _setting(10**13, "Largest amount of one packet, likewise")
+    packets_per_minute: int = _setting(10000, "Packets of a peer per minute")
+    min_delivery_ms: int = _setting(100, "Milliseconds that a packet for us must have left")
+    quote_seconds: int = _setting(300, "Seconds that a quoted price is meant to hold")
+    profile: str = _setting("", "Content of the owner's kind 0, as JSON; none if empty")
 
     # Limits
     max_message_length: int = _setting(131072, "Bytes of a WebSocket message")
@@ -72,6 +94,9 @@ class Settings:
     )
     created_at_future: int = _setting(900, "Seconds that created_at may lie in the future")
     max_scan: int = _setting(50000, "Index entries that one filter may read before it is refused")
+    changes_seconds: int = _setting(
+        20, "Seconds that one CHANGES answer may take before it is cut, to be continued"
+    )
     count_exactly: int = _setting(1000, "Events up to which COUNT is exact")
     requests_per_second: int = _setting(
         100, "Messages of a connection per second, on the long run; 0 is any number"
@@ -100,6 +125,14 @@ class Settings:
             value = getattr(self, setting.name)
             if type(value) is int and value < 0:
                 raise InvalidSetting(f"{PREFIX}{setting.name.upper()} is negative")
+        if self.port > 65535:
+            raise InvalidSetting(f"{PREFIX}PORT is above 65535")
+        if self.ilp_address and not address.is_valid(self.ilp_address):
+            raise InvalidSetting(f"{PREFIX}ILP_ADDRESS is not an ILP address")
+        for kind, price in self.price_kinds.items():
+            known = type(kind) is str and kind.isdecimal() and int(kind) <= MAX_KIND
+            if not known or type(price) is not int or price < 0:
+                raise InvalidSetting(f"{PREFIX}PRICE_KINDS maps kinds to whole numbers")
 
     @cached_property
     def pubkey(self) -> str:
@@ -109,9 +142,25 @@ class Settings:
     def own_ilp_address(self) -> str:
         return self.ilp_address or f"g.agent.{self.pubkey}"
 
+    @cached_property
+    def tariff(self) -> Tariff:
+        kinds = {int(kind): price for kind, price in self.price_kinds.items()}
+        return Tariff(self.price_per_byte, kinds, self.asset_code, self.asset_scale)
+
     @property
     def is_free(self) -> bool:
-        return self.price_per_byte == 0
+        return self.tariff.is_free
+
+    @cached_property
+    def ilp_url(self) -> str:
+        return f"{self.http_url}/ilp"
+
+    @cached_property
+    def http_url(self) -> str:
+        """Where HTTP requests go: the relay's own URL, by the other scheme."""
+        if not self.relay_url:
+            return f"http://{self.host}:{self.port}"
+        return self.relay_url.replace("ws", "http", 1).rstrip("/")
 
 
 def _check_secret_key(secret_key: str) -> None:
@@ -132,7 +181,7 @@ def _parse(setting: "Field[Any]", text: str) -> Any:
         if "frozenset" in str(setting.type):
             return _pubkeys(text)
         if "Mapping" in str(setting.type):
-            return json.loads(text)
+            return _mapping(text)
     except ValueError as error:
         raise InvalidSetting(f"{name}: {error}") from None
     return text
@@ -144,6 +193,13 @@ def _pubkeys(text: str) -> frozenset[str]:
     if wrong:
         raise ValueError(f"{wrong[0][:70]!r} is not a public key of 64 lowercase hex digits")
     return keys
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if type(value) is not dict:
+        raise ValueError("not a JSON object")
+    return value
 
 
 def documentation() -> list[tuple[str, str, str]]:

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
@@ -74,14 +74,14 @@ class GatewayConnections:
         queues: dict[str, list[str]] = {}
         for connection_id, frame in frames:
             queues.setdefault(connection_id, []).append(frame)
-        deliveries = self._pool.map(self._post_in_order, queues.keys(), queues.values())
+        deliveries = self._pool.map(self.post_in_order, queues.keys(), queues.values())
         return {
             connection_id: delivery
             for connection_id, delivery in zip(queues, deliveries, strict=True)
             if delivery is not Delivery.DELIVERED
         }
 
-    def _post_in_order(self, connection_id: str, frames: Sequence[str]) -> Delivery:
+    def post_in_order(self, connection_id: str, frames: Iterable[str]) -> Delivery:
         worst = Delivery.DELIVERED
         for frame in frames:
             worst = max(worst, self._post(connection_id, frame), key=_WORST_LAST.index)
@@ -104,7 +104,8 @@ class GatewayConnections:
                     case "PayloadTooLargeException":
                         return Delivery.TOO_LARGE
                     case "LimitExceededException" | "ThrottlingException":
-                        self._sleep(self._jitter() * _FIRST_WAIT * 2**attempt)
+                        if attempt < _ATTEMPTS - 1:
+                            self._sleep(self._jitter() * _FIRST_WAIT * 2**attempt)
                     case _:
                         raise
         return Delivery.SLOW

@@ -5,13 +5,18 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from farthing.relay.meter import Metric
 
+_UNITS = {Metric.PACKET_MILLISECONDS: MetricUnit.Milliseconds}
+
 
 class PowertoolsMeter:
     def __init__(self) -> None:
         self._metrics = Metrics(namespace="Farthing", service="relay")
 
-    def count(self, metric: Metric, number: int = 1) -> None:
-        self._metrics.add_metric(name=metric, unit=MetricUnit.Count, value=number)
+    def count(self, metric: Metric, number: int = 1, code: str = "") -> None:
+        unit = _UNITS.get(metric, MetricUnit.Count)
+        self._metrics.add_metric(name=metric, unit=unit, value=number)
+        if code:  # once more under its code, which sums and alarms can be set on
+            self._metrics.add_metric(name=f"{metric}{code}", unit=unit, value=number)
 
     def flush(self) -> None:
         self._metrics.flush_metrics()

@@ -29,14 +29,15 @@ def warm_up() -> None:
 def _from_environment() -> Agent:
     from farthing.cloud.connections import GatewayConnections
     from farthing.cloud.meter import PowertoolsMeter
+    from farthing.cloud.outbound import HttpOutbound
     from farthing.settings import Settings
     from farthing.store.dynamodb import DynamoDBEngine
 
     settings = Settings.from_env(os.environ)
-    meter = PowertoolsMeter()
     return Agent(
         settings=settings,
         engine=DynamoDBEngine(prefix=settings.table_prefix),
         connections=GatewayConnections(os.environ["FARTHING_CONNECTIONS_URL"]),
-        meter=meter,
+        outbound=HttpOutbound(),
+        meter=PowertoolsMeter(),
     )

@@ -1,34 +1,53 @@
 """Batches of stream records: what is new in them, and which of them could not be handled."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from farthing.nostr.events import Event
-from farthing.store.events import stored_event
+from farthing.store.changes import Arrival, Change, chunk
+from farthing.store.events import StoredEvent, stored_event
 from farthing.store.streams import parse_record
-from farthing.store.table import Table
+from farthing.store.table import Row, Table
 
 log = logging.getLogger("farthing")
 
 Record = dict[str, Any]
 
 
-def new_events(records: Sequence[Record]) -> list[Event]:
+def _new(records: Sequence[Record]) -> Iterator[StoredEvent]:
     """Events that came into the table with these records. A replaced tombstone counts as new."""
-    events = []
     for record in records:
         change = parse_record(record)
         was = change.old is not None and "j" in change.old
         if change.table is Table.EVENTS and change.new is not None and not was:
             stored = stored_event(change.pk, change.new)
             if stored is not None:
-                events.append(stored.event)
-    return events
+                yield stored
+
+
+def new_events(records: Sequence[Record]) -> list[Event]:
+    return [stored.event for stored in _new(records)]
+
+
+def arrivals(records: Sequence[Record]) -> list[Arrival]:
+    """The same, as far as numbering needs to know them."""
+    return [Arrival(stored.id, stored.pubkey, stored.kind) for stored in _new(records)]
+
+
+def new_entries(records: Sequence[Record]) -> list[Change]:
+    """Entries of the numbered log that came with these records."""
+    changes = map(parse_record, records)
+    return [
+        entry
+        for change in changes
+        if change.table is Table.CHANGES and change.pk.startswith("log#") and change.new
+        for entry in chunk(Row(change.sk, change.new))
+    ]
 
 
 def report_failures(
-    records: Sequence[Record], handle: Callable[[Sequence[Record]], None]
+    records: Sequence[Record], handle: Callable[[Sequence[Record]], object]
 ) -> dict[str, Any]:
     """Handle the batch; if that fails, one by one, so that one bad record does not hold up others.
 
@@ -43,7 +62,7 @@ def report_failures(
 
 
 def _one_by_one(
-    records: Sequence[Record], handle: Callable[[Sequence[Record]], None]
+    records: Sequence[Record], handle: Callable[[Sequence[Record]], object]
 ) -> dict[str, Any]:
     for record in records:
         try:

@@ -1,6 +1,8 @@
 """HTTP API events (payload version 2), and answers to them."""
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -30,6 +32,40 @@ def header(event: Event, name: str) -> str:
     """Header names are lower case in this payload version."""
     value: str = (event.get("headers") or {}).get(name, "")
     return value
+
+
+class InvalidBody(ValueError):
+    """The body is not what the path takes."""
+
+
+def body_of(event: Event) -> bytes:
+    body: str = event.get("body") or ""
+    try:
+        return b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
+    except ValueError:
+        return b""
+
+
+def json_body(event: Event) -> dict[str, Any]:
+    try:
+        value = orjson.loads(body_of(event))
+    except orjson.JSONDecodeError:
+        raise InvalidBody("the body is not JSON") from None
+    if type(value) is not dict:
+        raise InvalidBody("the body is not a JSON object")
+    return value
+
+
+def problem(status: int, detail: str, more: Mapping[str, Any] | None = None) -> Response:
+    """An error that programs can read (RFC 9457)."""
+    title = HTTPStatus(status).phrase
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+    return json_answer(status, {**body, **(more or {})}, "application/problem+json")
+
+
+def octets_answer(status: int, body: bytes) -> Response:
+    response = answer(status, b64encode(body).decode(), "application/octet-stream")
+    return {**response, "isBase64Encoded": True}
 
 
 def answer(status: int, body: str = "", media_type: str = "text/plain; charset=utf-8") -> Response:

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import toons
 
+from farthing.nostr.events import Event
+
 FIELDS: Final = ("id", "pubkey", "created_at", "kind", "tags", "content", "sig")
 
 # A table (`name[3]{a,b}:`) has no place in an event, and the parser's time for its header grows
@@ -39,6 +41,10 @@ def dumps(event: Mapping[str, Any]) -> bytes:
     if not _reads_back(encoded, ordered):
         raise NotEncodable("TOON does not give this event back")
     return encoded
+
+
+def dumps_event(event: Event) -> bytes:
+    return dumps({**event.as_dict(), "tags": [list(tag) for tag in event.tags]})
 
 
 def loads(octets: bytes) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from farthing import __version__
 from farthing.nostr.messages import MAX_SUBSCRIPTION_ID
 from farthing.settings import Settings
 
-SUPPORTED_NIPS: tuple[int | str, ...] = (1, 9, 11, 40, 42, 45, 70)
+SUPPORTED_NIPS: tuple[int | str, ...] = (1, 9, 11, 40, 42, 45, 70, "CF")
 
 
 def relay_information(settings: Settings) -> dict[str, Any]:
-    document = {
+    document: dict[str, Any] = {
         "name": settings.name,
         "description": settings.description,
         "pubkey": settings.pubkey,
@@ -21,7 +21,18 @@ def relay_information(settings: Settings) -> dict[str, Any]:
         "software": "farthing",
         "version": __version__,
         "limitation": _limitation(settings),
+        "payments_url": f"{settings.http_url}/v1/quotes",
+        "fees": settings.tariff.as_fees(),
+        # Our own: all that a payer needs besides its own key and a token.
+        "ilp": {
+            "address": settings.own_ilp_address,
+            "endpoint": settings.ilp_url,
+            "asset_code": settings.asset_code,
+            "asset_scale": settings.asset_scale,
+        },
     }
+    if settings.is_free:
+        del document["payments_url"], document["fees"]
     return {name: value for name, value in document.items() if value != ""}
 
 

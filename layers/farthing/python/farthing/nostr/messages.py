@@ -41,6 +41,7 @@ class Verb(StrEnum):
     CLOSE = "CLOSE"
     COUNT = "COUNT"  # NIP-45
     AUTH = "AUTH"  # NIP-42
+    CHANGES = "CHANGES"  # NIP-CF
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from farthing.agent import Agent
 from farthing.nostr.messages import Prefix, Refused
 from farthing.store.sessions import Connection
 
+_WINDOW_SECONDS = 10
+
 
 @dataclass
 class Caller:
@@ -27,25 +29,39 @@ class Caller:
         """The connection as it is. Raises Refused when it sends faster than allowed."""
         with self._lock:
             if self._connection is None:
-                now = self.time_ms // 1000
-                self._connection = self.agent.sessions.visit(self.connection_id, now)
+                self._connection = self.agent.sessions.visit(self.connection_id, self._now)
+                self._begin_window(self._connection)
         self._check_rate(self._connection)
         return self._connection
+
+    @property
+    def _now(self) -> int:
+        return self.time_ms // 1000
 
     @property
     def has_arrived(self) -> bool:
         return self._connection is not None
 
+    def _begin_window(self, connection: Connection) -> None:
+        """Now and then count from anew; what is over the rate so far is carried along."""
+        limited = self.agent.settings.requests_per_second > 0
+        if limited and self._now - connection.base_time >= _WINDOW_SECONDS:
+            spent = connection.messages - self._excess(connection)
+            self.agent.sessions.rebase(connection.id, spent, self._now)
+
+    def _excess(self, connection: Connection) -> int:
+        """Messages beyond those that the time since the window's start allows for."""
+        elapsed = max(0, self._now - connection.base_time)
+        sent = connection.messages - connection.base_messages
+        return max(0, sent - self.agent.settings.requests_per_second * elapsed)
+
     def _check_rate(self, connection: Connection) -> None:
         settings = self.agent.settings
-        if not settings.requests_per_second:
+        excess = self._excess(connection)
+        if not settings.requests_per_second or excess <= settings.request_burst:
             return
-        elapsed = max(0, self.time_ms // 1000 - connection.base_time)
-        allowed = settings.request_burst + settings.requests_per_second * elapsed
-        sent = connection.messages - connection.base_messages
-        if sent > allowed:
-            if sent > allowed + settings.request_burst:  # told often enough
-                self.agent.connections.close(self.connection_id)
-            raise Refused(
-                Prefix.RATE_LIMITED, f"at most {settings.requests_per_second} messages a second"
-            )
+        if excess > 2 * settings.request_burst:  # told often enough
+            self.agent.connections.close(self.connection_id)
+        raise Refused(
+            Prefix.RATE_LIMITED, f"at most {settings.requests_per_second} messages a second"
+        )

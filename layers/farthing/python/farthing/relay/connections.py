@@ -17,6 +17,10 @@ class Connections(Protocol):
         """Send the frames in their order. The worst thing that happened to any of them."""
         ...
 
+    def post_in_order(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+        """The same, where the order must not suffer for speed."""
+        ...
+
     def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
         """Send (connection id, frame) pairs: side by side to several connections, in order to
         each one. What became of every connection that did not simply take its frames."""

@@ -1,7 +1,6 @@
 """COUNT (NIP-45): how many stored events match, without sending them."""
 
 from farthing.agent import Agent
-from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.nostr.messages import (
     ClientMessage,
     Prefix,
@@ -12,8 +11,7 @@ from farthing.nostr.messages import (
 from farthing.nostr.messages import count as count_frame
 from farthing.relay.caller import Caller
 from farthing.relay.subscribe import parse_filters
-from farthing.relay.visibility import check_readable, is_visible
-from farthing.store.events import StoredEvent
+from farthing.relay.visibility import check_readable, visible_to
 from farthing.store.planner import ScanTooLong
 
 
@@ -24,12 +22,8 @@ def count(agent: Agent, caller: Caller, message: ClientMessage) -> str:
         filters = parse_filters(agent, message)
         pubkeys = caller.arrive().pubkeys
         check_readable(filters, pubkeys)
-
-        def is_countable(event: StoredEvent) -> bool:
-            return event.kind not in PRIVATE_KINDS or is_visible(event.event, pubkeys)
-
         exactly = agent.settings.count_exactly
-        number, approximate = agent.reader.count_any(filters, exactly, is_countable)
+        number, approximate = agent.reader.count_any(filters, exactly, visible_to(pubkeys))
     except ScanTooLong:
         return closed(subscription_id, f"{Prefix.ERROR}: filter is too broad, narrow it")
     except Refused as refused:

@@ -8,6 +8,7 @@ from farthing.relay.caller import Caller
 from farthing.relay.fan_out import fan_out
 from farthing.relay.meter import Metric
 from farthing.relay.policies import check_policies
+from farthing.relay.price import price_of
 from farthing.store.events import Outcome
 
 
@@ -50,15 +51,27 @@ def publish(agent: Agent, caller: Caller, event: Event) -> str:
     return outcome_note(agent, agent.events.save(event, beside=caller.arrive))
 
 
+def publish_unasked(agent: Agent, event: Event) -> str:
+    """Store a free event that came by plain HTTP, without a connection. Refused otherwise."""
+    check_policies(agent, event)
+    check_free(agent, event)
+    if event.is_protected:
+        raise Refused(Prefix.AUTH_REQUIRED, "only its author may publish this event (NIP-70)")
+    if event.keeping is Keeping.EPHEMERAL:
+        fan_out(agent, [event])
+        return ""
+    return outcome_note(agent, agent.events.save(event))
+
+
 def check_free(agent: Agent, event: Event) -> None:
-    settings = agent.settings
-    if settings.is_free or event.pubkey == settings.pubkey or event.pubkey in settings.free_pubkeys:
-        return
-    raise Refused(
-        Prefix.RESTRICTED,
-        f"writing costs {settings.price_per_byte} a byte, paid by ILP to"
-        f" {settings.own_ilp_address}",
-    )
+    price = price_of(agent.settings, event)
+    if price:
+        settings = agent.settings
+        raise Refused(
+            Prefix.RESTRICTED,
+            f"storing this event costs {price} {settings.tariff.unit}, paid by ILP to"
+            f" {settings.own_ilp_address} at {settings.ilp_url}",
+        )
 
 
 def outcome_note(agent: Agent, outcome: Outcome) -> str:

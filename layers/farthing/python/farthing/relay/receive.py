@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from farthing.agent import Agent
+from farthing.nostr.feed import changes_error
 from farthing.nostr.messages import (
     ClientMessage,
     InvalidMessage,
@@ -20,6 +21,7 @@ from farthing.nostr.messages import (
 from farthing.relay.caller import Caller
 from farthing.relay.meter import Metric
 from farthing.relay.publish import claimed_id
+from farthing.store.table import Contended
 
 log = logging.getLogger("farthing")
 
@@ -29,15 +31,20 @@ Answer = Callable[[Agent, Caller, ClientMessage], str | None]
 def receive(agent: Agent, caller: Caller, frame: str, verbs: Mapping[Verb, Answer]) -> str | None:
     """Handle a frame; what is returned is sent last."""
     try:
-        message = _parse(agent, frame)
+        message = parse_message(frame)
     except InvalidMessage as error:
         return _greeted(agent, caller, notice(f"{Prefix.INVALID}: {error}"))
     try:
+        _check_length(agent, frame)
+        if message.verb not in verbs:
+            raise Refused(Prefix.ERROR, f"{message.verb} is not served here")
         reply = verbs[message.verb](agent, caller, message)
     except InvalidMessage as error:
         reply = notice(f"{Prefix.INVALID}: {error}")
     except Refused as refused:
         reply = _refusal(message, str(refused))
+    except Contended as error:
+        reply = _refusal(message, f"{Prefix.ERROR}: {error}, try again")
     except Exception:
         log.exception("%s failed", message.verb)
         agent.meter.count(Metric.INTERNAL_ERRORS)
@@ -45,11 +52,11 @@ def receive(agent: Agent, caller: Caller, frame: str, verbs: Mapping[Verb, Answe
     return _greeted(agent, caller, reply)
 
 
-def _parse(agent: Agent, frame: str) -> ClientMessage:
+def _check_length(agent: Agent, frame: str) -> None:
+    """After parsing: a message that is too long still has an id that its answer must name."""
     most = agent.settings.max_message_length
-    if len(frame) > most or len(frame.encode(errors="replace")) > most:
-        raise InvalidMessage(f"message over {most} bytes")
-    return parse_message(frame)
+    if len(frame) > most or len(frame.encode()) > most:
+        raise Refused(Prefix.INVALID, f"message over {most} bytes")
 
 
 def _refusal(message: ClientMessage, reason: str) -> str:
@@ -57,8 +64,10 @@ def _refusal(message: ClientMessage, reason: str) -> str:
     match message.verb:
         case Verb.EVENT | Verb.AUTH:
             return ok(claimed_id(message), False, reason)
-        case Verb.REQ | Verb.COUNT:
-            return closed(message.subscription_id(), reason)
+        case Verb.REQ | Verb.COUNT if message.parts and isinstance(message.parts[0], str):
+            return closed(message.parts[0], reason)
+        case Verb.CHANGES if message.parts and isinstance(message.parts[0], str):
+            return changes_error(message.parts[0], reason)
     return notice(reason)
 
 
@@ -67,11 +76,10 @@ def _greeted(agent: Agent, caller: Caller, reply: str | None) -> str | None:
     a connection's first one: before that nothing can be sent (NIP-42)."""
     try:
         connection = caller.arrive()
+        if connection.messages == 1 and connection.challenge:
+            agent.connections.post(caller.connection_id, [auth_challenge(connection.challenge)])
     except Refused:
-        return reply
+        pass  # the message has its answer, or will not get one
     except Exception:
-        log.exception("could not count a message")
-        return reply
-    if connection.messages == 1 and connection.challenge:
-        agent.connections.post(caller.connection_id, [auth_challenge(connection.challenge)])
+        log.exception("could not count or greet")
     return reply

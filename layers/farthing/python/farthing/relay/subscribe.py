@@ -1,53 +1,62 @@
 """REQ and CLOSE: open a subscription, send what is stored, and stay for what comes."""
 
-from collections.abc import Iterator
 from itertools import islice
 
 from farthing.agent import Agent
 from farthing.nostr.filters import Filter, InvalidFilter, parse_filter
-from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.nostr.messages import (
     ClientMessage,
     Prefix,
     Refused,
     check_subscription_id,
-    closed,
     eose,
     event_frame,
 )
 from farthing.relay.caller import Caller
 from farthing.relay.connections import Delivery
 from farthing.relay.fan_out import settle_deliveries
-from farthing.relay.visibility import check_readable, is_visible
-from farthing.store.events import StoredEvent
+from farthing.relay.visibility import check_readable, visible_to
 from farthing.store.planner import ScanTooLong
 from farthing.store.sessions import Subscription, close_order, request_order
 
 _FRAMES_AT_ONCE = 100
 
 
+class Overtaken(Exception):
+    """A later message of the client has closed or replaced what this one asks for."""
+
+
+class TooManySubscriptions(Refused):
+    """The connection has as many subscriptions open as it may."""
+
+
 def req(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
     """Stored events go out as they are found; what is returned is the frame that ends them."""
     subscription_id = message.subscription_id()
+    check_subscription_id(subscription_id)
+    order = request_order(caller.time_ms)
     try:
-        check_subscription_id(subscription_id)
         filters = parse_filters(agent, message)
-        subscription = Subscription(
-            caller.connection_id, subscription_id, request_order(caller.time_ms), filters
-        )
-        pubkeys = _open(agent, caller, subscription)
+        subscription = Subscription(caller.connection_id, subscription_id, order, filters)
+        pubkeys = open_subscription(agent, caller, subscription)
         return _send_stored(agent, caller, subscription, pubkeys)
-    except Refused as refused:
-        return closed(subscription_id, str(refused))
+    except Overtaken:
+        return None  # the later message is answered, and that answer is the one that counts
+    except Exception:
+        # The client is about to be told CLOSED: nothing may come after that.
+        agent.sessions.unsubscribe(caller.connection_id, subscription_id, order + 1, agent.now)
+        raise
 
 
 def close(agent: Agent, caller: Caller, message: ClientMessage) -> None:
     subscription_id = message.subscription_id()
+    check_subscription_id(subscription_id)
+    # First, so that it is done also for those who have sent too much: it saves work.
     agent.engine.together(
-        caller.arrive,
         lambda: agent.sessions.unsubscribe(
             caller.connection_id, subscription_id, close_order(caller.time_ms), agent.now
         ),
+        caller.arrive,
     )
 
 
@@ -67,26 +76,22 @@ def parse_filters(agent: Agent, message: ClientMessage) -> list[Filter]:
     return [filter.with_limit(settings.default_limit, settings.max_limit) for filter in filters]
 
 
-def _open(agent: Agent, caller: Caller, subscription: Subscription) -> frozenset[str]:
+def open_subscription(agent: Agent, caller: Caller, subscription: Subscription) -> frozenset[str]:
     """Save the subscription, before anything stored is read: what comes in between is then sent
     twice at worst, and never missed. Who the caller is authenticated as."""
-    connection, settled, open_ids = agent.engine.together(
+    connection, in_force, open_ids = agent.engine.together(
         caller.arrive,
         lambda: agent.sessions.subscribe(subscription, agent.now),
         lambda: agent.sessions.subscription_ids(caller.connection_id),
     )
-    try:
-        check_readable(subscription.filters, connection.pubkeys)
-        if len({*open_ids, subscription.id}) > agent.settings.max_subscriptions:
-            most = agent.settings.max_subscriptions
-            raise Refused(Prefix.ERROR, f"more than {most} subscriptions")
-    except Refused:
-        agent.sessions.unsubscribe(
-            caller.connection_id, subscription.id, subscription.order + 1, agent.now
-        )
-        raise
-    if not settled:
-        raise Refused(Prefix.ERROR, "a later message of yours has closed or replaced this")
+    if in_force > close_order(caller.time_ms):
+        raise Overtaken
+    if in_force > subscription.order:
+        raise Refused(Prefix.ERROR, "closed by your CLOSE of the same millisecond")
+    check_readable(subscription.filters, connection.pubkeys)
+    most = agent.settings.max_subscriptions
+    if len({*open_ids, subscription.id}) > most:
+        raise TooManySubscriptions(Prefix.ERROR, f"more than {most} subscriptions")
     return frozenset(connection.pubkeys)
 
 
@@ -95,23 +100,14 @@ def _send_stored(
 ) -> str | None:
     frames = (
         event_frame(subscription.id, event.json)
-        for event in visible(agent.reader.find_any(subscription.filters), pubkeys)
+        for event in agent.reader.find_any(subscription.filters, visible_to(pubkeys))
     )
     try:
         while chunk := list(islice(frames, _FRAMES_AT_ONCE)):
             delivery = agent.connections.post(caller.connection_id, chunk)
+            settle_deliveries(agent, [(caller.connection_id, delivery)])
             if delivery in (Delivery.GONE, Delivery.SLOW):
-                settle_deliveries(agent, [(caller.connection_id, delivery)])
                 return None
     except ScanTooLong:
-        agent.sessions.unsubscribe(
-            caller.connection_id, subscription.id, subscription.order + 1, agent.now
-        )
         raise Refused(Prefix.ERROR, "filter is too broad for its limit, narrow it") from None
     return eose(subscription.id)
-
-
-def visible(events: Iterator[StoredEvent], pubkeys: frozenset[str]) -> Iterator[StoredEvent]:
-    for event in events:
-        if event.kind not in PRIVATE_KINDS or is_visible(event.event, pubkeys):
-            yield event

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from farthing.nostr.messages import Verb
 from farthing.relay.authenticate import auth
+from farthing.relay.changes import changes
 from farthing.relay.count import count
 from farthing.relay.publish import event
 from farthing.relay.receive import Answer
@@ -15,4 +16,5 @@ VERBS: Mapping[Verb, Answer] = {
     Verb.CLOSE: close,
     Verb.COUNT: count,
     Verb.AUTH: auth,
+    Verb.CHANGES: changes,
 }

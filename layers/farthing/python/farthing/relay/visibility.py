@@ -1,11 +1,12 @@
 """Who may read what: direct messages and gift wraps go only to those they name (NIP-42)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from farthing.nostr.events import Event
 from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.nostr.messages import Prefix, Refused
+from farthing.store.events import StoredEvent
 
 
 def is_visible(event: Event, pubkeys: frozenset[str]) -> bool:
@@ -13,6 +14,15 @@ def is_visible(event: Event, pubkeys: frozenset[str]) -> bool:
     if event.kind not in PRIVATE_KINDS:
         return True
     return event.pubkey in pubkeys or any(value in pubkeys for value in event.values("p"))
+
+
+def visible_to(pubkeys: frozenset[str]) -> Callable[[StoredEvent], bool]:
+    """The same of stored events, which are parsed only where it matters."""
+
+    def visible(stored: StoredEvent) -> bool:
+        return stored.kind not in PRIVATE_KINDS or is_visible(stored.event, pubkeys)
+
+    return visible
 
 
 def check_readable(filters: Sequence[Filter], pubkeys: frozenset[str]) -> None:

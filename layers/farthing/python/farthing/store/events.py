@@ -14,6 +14,7 @@ import orjson
 
 from farthing.nostr.events import Event, is_hex64, parse_event
 from farthing.nostr.kinds import Keeping, Kind, keeping
+from farthing.store.payment import Payment, raise_if_refused
 from farthing.store.postings import postings_of, short_value
 from farthing.store.table import (
     EXPIRES,
@@ -53,27 +54,32 @@ class StoredEvent:
     kind: int
     created_at: int
     json: str
+    payment: str | None = None  # reference of what paid for it
 
     @cached_property
     def event(self) -> Event:
         return parse_event(orjson.loads(self.json))
 
 
-def event_item(event: Event) -> Item:
+def event_item(event: Event, payment: Payment | None = None) -> Item:
     item = {
         "j": event.to_json(),
         "p": event.pubkey,
         "k": event.kind,
         "c": event.created_at,
     }
-    return item if event.expiration is None else {**item, EXPIRES: event.expiration}
+    if payment is not None:
+        item["r"] = payment.reference
+    if event.expiration is not None:
+        item[EXPIRES] = event.expiration
+    return item
 
 
 def stored_event(event_id: str, item: Item) -> StoredEvent | None:
     """The event in an item of the events table; None for a tombstone."""
     if "j" not in item:
         return None
-    return StoredEvent(event_id, item["p"], item["k"], item["c"], item["j"])
+    return StoredEvent(event_id, item["p"], item["k"], item["c"], item["j"], item.get("r"))
 
 
 def _address_key(address: str) -> str:
@@ -94,31 +100,40 @@ class EventStore:
         found = {pk: stored_event(pk, item) for (pk, _), item in items.items()}
         return {event_id: event for event_id, event in found.items() if event is not None}
 
-    def save(self, event: Event, beside: Callable[[], Any] = lambda: None) -> Outcome:
+    def was_here(self, event_id: str) -> bool:
+        """Whether the event is stored, or was until its author deleted it."""
+        return self._engine.get(Table.EVENTS, event_id, _EVENT) is not None
+
+    def save(
+        self,
+        event: Event,
+        beside: Callable[[], Any] = lambda: None,
+        payment: Payment | None = None,
+    ) -> Outcome:
         """Store the event durably; saving it again changes nothing.
 
-        `beside` is run next to the first round trip; if it raises, the event is not stored.
+        `beside` is run next to the first round trip; if it raises, the event is not stored. A
+        payment is made in the transaction that commits the event; PaymentRefused if it cannot be.
         """
         if event.keeping is Keeping.EPHEMERAL:
             raise ValueError("an ephemeral event is never stored")
         if event.address is not None:
-            return self._save_version(event, event.address, beside)
+            return self._save_version(event, event.address, beside, payment)
         self._engine.together(
             beside, lambda: self._engine.write_batch(postings_of(event), deferred=True)
         )
-        outcome = self._save_once(event)
+        outcome = self._save_once(event, payment)
         if event.kind == Kind.DELETION and outcome is not Outcome.DELETED:
             # Also when it was stored before: that attempt may have ended halfway.
             self._delete_targets(event)
         return outcome
 
-    def _save_once(self, event: Event) -> Outcome:
+    def _save_once(self, event: Event, payment: Payment | None) -> Outcome:
         condition: Condition = Absent()
+        item = event_item(event, payment)
         for _ in range(_ATTEMPTS):
             try:
-                self._engine.write(
-                    Put(Table.EVENTS, event.id, _EVENT, event_item(event), condition)
-                )
+                self._commit(Put(Table.EVENTS, event.id, _EVENT, item, condition), payment)
                 return Outcome.STORED
             except ConditionFailed as failure:
                 if failure.current is None:  # gone between the two looks
@@ -131,7 +146,19 @@ class EventStore:
                     condition = Equals("by", failure.current["by"])
         raise Contended("the event is being written by others")
 
-    def _save_version(self, event: Event, address: str, beside: Callable[[], Any]) -> Outcome:
+    def _commit(self, put: Put, payment: Payment | None) -> None:
+        if payment is None:
+            self._engine.write(put)
+            return
+        try:
+            self._engine.transact([put, *payment.writes])
+        except TransactionCancelled as cancelled:
+            raise_if_refused(cancelled, 1)
+            raise ConditionFailed(cancelled.current[0]) from None
+
+    def _save_version(
+        self, event: Event, address: str, beside: Callable[[], Any], payment: Payment | None
+    ) -> Outcome:
         key = _address_key(address)
         condition: Condition = Absent()
         _, current = self._engine.together(beside, lambda: self._address(key))
@@ -145,9 +172,11 @@ class EventStore:
                 lambda: self._engine.write_batch(postings_of(event), deferred=True),
                 partial(self._current_version, current),
             )
+            writes = _replacement(event, key, current, condition, payment)
             try:
-                self._engine.transact(_replacement(event, key, current, condition))
+                self._engine.transact([*writes, *(payment.writes if payment else ())])
             except TransactionCancelled as cancelled:
+                raise_if_refused(cancelled, len(writes))
                 standing = cancelled.current[1]
                 if standing is not None and _is_deleted(event, standing):
                     return Outcome.DELETED
@@ -175,11 +204,18 @@ class EventStore:
         """What a kind 5 names by `e` and `a`, as far as it is its author's own (NIP-09)."""
         ids = [value for value in dict.fromkeys(deletion.values("e")) if is_hex64(value)]
         items = self._engine.get_many(Table.EVENTS, [(event_id, _EVENT) for event_id in ids])
-        for event_id in ids:
-            self._delete_event(event_id, deletion.pubkey, items.get((event_id, _EVENT)))
-        for address in dict.fromkeys(deletion.values("a")):
-            if _owns_address(deletion.pubkey, address):
-                self._delete_address(address, deletion.created_at)
+        addresses = dict.fromkeys(deletion.values("a"))
+        self._engine.together(
+            *(
+                partial(self._delete_event, each, deletion.pubkey, items.get((each, _EVENT)))
+                for each in ids
+            ),
+            *(
+                partial(self._delete_address, address, deletion.created_at)
+                for address in addresses
+                if _owns_address(deletion.pubkey, address)
+            ),
+        )
 
     def _delete_event(self, event_id: str, pubkey: str, current: Item | None) -> None:
         for _ in range(_ATTEMPTS):
@@ -235,14 +271,18 @@ def _refusal(event: Event, current: Item | None) -> Outcome | None:
 
 
 def _replacement(
-    event: Event, key: str, current: Item | None, condition: Condition
+    event: Event,
+    key: str,
+    current: Item | None,
+    condition: Condition,
+    payment: Payment | None,
 ) -> list[TransactWrite]:
     address: dict[str, Any] = {"id": event.id, "c": event.created_at}
     if current is not None and "deleted" in current:
         address["deleted"] = current["deleted"]
     writes: list[TransactWrite] = [
         _address_put(key, current, address),
-        Put(Table.EVENTS, event.id, _EVENT, event_item(event), condition),
+        Put(Table.EVENTS, event.id, _EVENT, event_item(event, payment), condition),
     ]
     if current is not None and "id" in current:
         writes.append(Delete(Table.EVENTS, current["id"], _EVENT))

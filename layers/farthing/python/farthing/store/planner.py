@@ -31,6 +31,13 @@ _SMALLEST_PAGE = 8
 _LARGEST_PAGE = 1000
 
 
+Visible = Callable[[StoredEvent], bool]
+
+
+def to_all(_: StoredEvent) -> bool:
+    return True
+
+
 class ScanTooLong(Exception):
     """The filter had to read more index entries than allowed to find what it asks for."""
 
@@ -129,12 +136,15 @@ class Reader:
             if filter.authors is None or posting.pubkey in filter.authors:
                 yield posting
 
-    def find(self, filter: Filter) -> Iterator[StoredEvent]:
-        """Events that match, newest first, as many as the filter's limit allows."""
+    def find(self, filter: Filter, visible: Visible = to_all) -> Iterator[StoredEvent]:
+        """Events that match, newest first, as many as the filter's limit allows.
+
+        What is not visible is passed over as if it were not there, so it uses up no limit.
+        """
         if filter.limit == 0 or _matches_nothing(filter):
             return iter(())
         found = self._by_id(filter) if filter.ids is not None else self._by_posting(filter)
-        return islice(found, filter.limit)
+        return islice((event for event in found if visible(event)), filter.limit)
 
     def _by_id(self, filter: Filter) -> Iterator[StoredEvent]:
         assert filter.ids is not None
@@ -156,9 +166,11 @@ class Reader:
                     wanted -= 1
                     yield event
 
-    def find_any(self, filters: Sequence[Filter]) -> Iterator[StoredEvent]:
+    def find_any(
+        self, filters: Sequence[Filter], visible: Visible = to_all
+    ) -> Iterator[StoredEvent]:
         """What any of the filters matches, each within its own limit: newest first, each once."""
-        streams = [_primed(self.find(filter)) for filter in filters]
+        streams = [_primed(self.find(filter, visible)) for filter in filters]
         last = None
         for event in heapq.merge(*self._engine.together(*streams), key=order):
             if event.id != last:
@@ -166,7 +178,7 @@ class Reader:
             last = event.id
 
     def count_any(
-        self, filters: Sequence[Filter], exactly: int, visible: Callable[[StoredEvent], bool]
+        self, filters: Sequence[Filter], exactly: int, visible: Visible = to_all
     ) -> tuple[int, bool]:
         """How many events match any of the filters, and whether that is only an estimate.
 
@@ -176,10 +188,11 @@ class Reader:
         seen: set[str] = set()
         exact = True
         for filter in filters:
-            budget = replace(filter, limit=exactly + 1)
-            events = list(self.find(budget))
-            seen.update(event.id for event in events if visible(event))
-            if len(events) > exactly and not filter.ids:
+            by_id = filter.ids is not None  # then all of them are read anyway
+            budget = replace(filter, limit=None if by_id else exactly + 1)
+            events = list(self.find(budget, visible))
+            seen.update(event.id for event in events)
+            if len(events) > exactly and not by_id:
                 exact = False
                 if set(filter.tags) <= {plan(filter).answered_tag}:
                     seen.update(self._posting_ids(filter))

@@ -7,7 +7,9 @@ each carries the order in which it was sent, and the later one wins.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 import orjson
 
@@ -31,9 +33,9 @@ from farthing.store.table import (
 _CONNECTION = "c"
 _LISTED = "s#"
 _SUBSCRIPTION = "s"
+_PROVEN = "as#"
 # A CLOSE is remembered for as long as a REQ sent before it can still be on its way.
 _CLOSE_SECONDS = 60
-_REBASE_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +49,43 @@ class Connection:
     base_time: int
 
 
+class Feed(StrEnum):
+    """What a subscription is served from, and the prefix of its keys in the index."""
+
+    EVENTS = "i"  # REQ: events as they are stored
+    CHANGES = "l"  # CHANGES, live: entries of the numbered log
+
+
+class Lease(NamedTuple):
+    """The time for which one caller serves a subscription alone."""
+
+    now_ms: int
+    until_ms: int
+
+
+class Cursor(NamedTuple):
+    number: int  # everything up to here has been sent
+    told: int = 0  # how often others have come in vain
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     connection_id: str
     id: str
     order: int
     filters: Sequence[Filter]
+    feed: Feed = Feed.EVENTS
 
     @property
     def entries(self) -> list[tuple[str, str]]:
         """(pk, sk) of each hint that leads to this subscription."""
         sk = f"{self.connection_id}#{self.order}#{self.id}"
-        keys = dict.fromkeys(key for filter in self.filters for key in index_keys(filter))
-        return [(_listing(self.connection_id), _LISTED + self.id), *((key, sk) for key in keys)]
+        keys = dict.fromkeys(
+            key for filter in self.filters for key in index_keys(filter, self.feed)
+        )
+        # Listed by its order too: whoever tidies up after an older one leaves this one's alone.
+        listed = f"{_LISTED}{self.order}#{self.id}"
+        return [(_listing(self.connection_id), listed), *((key, sk) for key in keys)]
 
 
 def request_order(time_ms: int) -> int:
@@ -71,29 +97,30 @@ def close_order(time_ms: int) -> int:
     return 2 * time_ms + 1
 
 
-def index_keys(filter: Filter) -> list[str]:
+def index_keys(filter: Filter, feed: Feed = Feed.EVENTS) -> list[str]:
     """Where a live filter is indexed: under each value of its one most selective field."""
     if filter.ids is not None:
-        return [f"i#id#{event_id}" for event_id in sorted(filter.ids)]
-    choices = [[_tag_key(letter, value) for value in sorted(values)]
+        return [f"{feed}#id#{event_id}" for event_id in sorted(filter.ids)]
+    choices = [[_tag_key(feed, letter, value) for value in sorted(values)]
                for letter, values in filter.tags.items()]  # fmt: skip
     if filter.authors is not None:
-        choices.append([f"i#p#{author}" for author in sorted(filter.authors)])
+        choices.append([f"{feed}#p#{author}" for author in sorted(filter.authors)])
     if choices:
         return min(choices, key=len)
     if filter.kinds is not None:
-        return [f"i#k#{kind}" for kind in sorted(filter.kinds)]
-    return ["i#*"]
+        return [f"{feed}#k#{kind}" for kind in sorted(filter.kinds)]
+    return [f"{feed}#*"]
 
 
-def event_keys(event: Event) -> list[str]:
+def event_keys(event: Event, feed: Feed = Feed.EVENTS) -> list[str]:
     """The index keys that an event carries: a filter that matches it is under one of them."""
-    tags = dict.fromkeys(_tag_key(letter, value) for letter, value in event.indexed_tags())
-    return [f"i#id#{event.id}", f"i#p#{event.pubkey}", f"i#k#{event.kind}", "i#*", *tags]
+    tags = dict.fromkeys(_tag_key(feed, letter, value) for letter, value in event.indexed_tags())
+    own = [f"id#{event.id}", f"p#{event.pubkey}", f"k#{event.kind}", "*"]
+    return [*(f"{feed}#{key}" for key in own), *tags]
 
 
-def _tag_key(letter: str, value: str) -> str:
-    return f"i#t#{letter}#{short_value(value)}"
+def _tag_key(feed: Feed, letter: str, value: str) -> str:
+    return f"{feed}#t#{letter}#{short_value(value)}"
 
 
 def _listing(connection_id: str) -> str:
@@ -104,10 +131,16 @@ def _subscription_key(connection_id: str, subscription_id: str) -> tuple[str, st
     return f"s#{connection_id}#{subscription_id}", _SUBSCRIPTION
 
 
+def _cursor_key(subscription: Subscription) -> tuple[str, str]:
+    pk, _ = _subscription_key(subscription.connection_id, subscription.id)
+    return pk, f"cursor#{subscription.order}"
+
+
 class Sessions:
-    def __init__(self, engine: Engine, connection_seconds: int) -> None:
+    def __init__(self, engine: Engine, connection_seconds: int, *, in_order: bool = False) -> None:
         self._engine = engine
         self._life = connection_seconds
+        self._in_order = in_order  # no message of a connection overtakes another
 
     def connect(self, connection_id: str, challenge: str, host: str, now: int) -> None:
         item = {"challenge": challenge, "host": host, "t": now, EXPIRES: now + self._life}
@@ -120,11 +153,10 @@ class Sessions:
                 {EXPIRES: now + self._life})
         )  # fmt: skip
         assert item is not None
-        if now - item.get("t", 0) >= _REBASE_SECONDS:
-            self._rebase(connection_id, item["n"], now)
         return _connection(connection_id, item)
 
-    def _rebase(self, connection_id: str, messages: int, now: int) -> None:
+    def rebase(self, connection_id: str, messages: int, now: int) -> None:
+        """Begin another rate window, as if so many messages had been sent before it."""
         assign = {"m": messages, "t": now}
         self._engine.write(Add(Table.SESSIONS, _listing(connection_id), _CONNECTION, {}, assign))
 
@@ -133,13 +165,15 @@ class Sessions:
         return None if item is None else _connection(connection_id, item)
 
     def authenticate(self, connection: Connection, pubkey: str) -> None:
-        pubkeys = sorted(connection.pubkeys | {pubkey})
-        self._engine.write(
-            Add(Table.SESSIONS, _listing(connection.id), _CONNECTION, {}, {"pubkeys": pubkeys})
-        )
+        # An attribute for each key: two that come side by side do not undo each other.
+        proven = {_PROVEN + pubkey: True}
+        self._engine.write(Add(Table.SESSIONS, _listing(connection.id), _CONNECTION, {}, proven))
 
-    def subscribe(self, subscription: Subscription, now: int) -> bool:
-        """Open or replace a subscription; False if a later message has already settled it."""
+    def subscribe(self, subscription: Subscription, now: int) -> int:
+        """Open or replace a subscription, unless a later message has already settled it.
+
+        The order of the message that is now in force: the subscription's own, or a later one.
+        """
         expires = now + self._life
         hints = [
             Put(Table.SESSIONS, pk, sk, {"o": subscription.order, EXPIRES: expires})
@@ -148,6 +182,7 @@ class Sessions:
         item = {
             "o": subscription.order,
             "f": orjson.dumps([filter.as_dict() for filter in subscription.filters]).decode(),
+            "d": subscription.feed.value,
             EXPIRES: expires,
         }
         settled: bool
@@ -158,13 +193,18 @@ class Sessions:
         stale = _subscription(subscription.connection_id, subscription.id, old)
         if not settled:
             self._forget_entries(subscription, keep=stale)
-        elif stale is not None:
+            return int(old["o"]) if old is not None else subscription.order + 1
+        if stale is not None:
             self._forget_entries(stale, keep=subscription)
-        return settled
+        return subscription.order
 
     def unsubscribe(self, connection_id: str, subscription_id: str, order: int, now: int) -> None:
         closing = Subscription(connection_id, subscription_id, order, ())
-        settled, old = self._settle(closing, {"o": order, EXPIRES: now + _CLOSE_SECONDS})
+        if self._in_order:
+            pk, sk = _subscription_key(connection_id, subscription_id)
+            settled, old = True, self._engine.write(Delete(Table.SESSIONS, pk, sk))
+        else:
+            settled, old = self._settle(closing, {"o": order, EXPIRES: now + _CLOSE_SECONDS})
         stale = _subscription(connection_id, subscription_id, old)
         if settled and stale is not None:
             self._forget_entries(stale, keep=None)
@@ -185,26 +225,75 @@ class Sessions:
         if deletes:
             self._engine.write_batch(deletes)
 
-    def subscription_ids(self, connection_id: str) -> list[str]:
+    def subscription_ids(self, connection_id: str) -> set[str]:
+        return {_listed_id(sk) for sk in self._listed(connection_id)}
+
+    def _listed(self, connection_id: str) -> list[str]:
         query = Query(Table.SESSIONS, _listing(connection_id), low=_LISTED)
-        return [row.sk.removeprefix(_LISTED) for row in read_all(self._engine, query)]
+        return [row.sk for row in read_all(self._engine, query)]
+
+    def count_packet(self, peer_id: str, now: int) -> int:
+        """Count a packet of a peer. How many came in this minute, this one included."""
+        minute = now // 60
+        assign = {EXPIRES: 60 * (minute + 2)}
+        item = self._engine.write(
+            Add(Table.SESSIONS, f"packets#{peer_id}", str(minute), {"n": 1}, assign)
+        )
+        assert item is not None
+        number: int = item["n"]
+        return number
 
     def disconnect(self, connection_id: str) -> None:
         """Forget a connection and all its subscriptions."""
-        ids = self.subscription_ids(connection_id)
-        keys = [_subscription_key(connection_id, subscription_id) for subscription_id in ids]
-        items = self._engine.get_many(Table.SESSIONS, keys)
-        deletes = {(_listing(connection_id), _CONNECTION)}
-        for subscription_id, key in zip(ids, keys, strict=True):
-            deletes |= {key, (_listing(connection_id), _LISTED + subscription_id)}
+        listed = self._listed(connection_id)
+        keys = {each: _subscription_key(connection_id, each) for each in map(_listed_id, listed)}
+        items = self._engine.get_many(Table.SESSIONS, keys.values())
+        deletes = {(_listing(connection_id), sk) for sk in (_CONNECTION, *listed)}
+        for subscription_id, key in keys.items():
+            deletes.add(key)
             open_one = _subscription(connection_id, subscription_id, items.get(key))
             if open_one is not None:
                 deletes.update(open_one.entries)
         self._engine.write_batch([Delete(Table.SESSIONS, pk, sk) for pk, sk in sorted(deletes)])
 
-    def interested(self, events: Sequence[Event]) -> Iterator[tuple[Event, Subscription]]:
+    def is_open(self, subscription: Subscription) -> bool:
+        pk, sk = _subscription_key(subscription.connection_id, subscription.id)
+        item = self._engine.get(Table.SESSIONS, pk, sk)
+        return item is not None and "f" in item and item["o"] == subscription.order
+
+    def begin_cursor(self, subscription: Subscription, number: int, lease: Lease) -> None:
+        """Note how far a live changes subscription is, with ourselves as the one who serves it."""
+        item = {"at": number, "until": lease.until_ms, EXPIRES: lease.now_ms // 1000 + self._life}
+        self._engine.write(Put(Table.SESSIONS, *_cursor_key(subscription), item))
+
+    def take_cursor(self, subscription: Subscription, lease: Lease) -> Cursor | None:
+        """Become the one who serves the subscription. None if another does, who is then told to
+        look again when it is through."""
+        key = _cursor_key(subscription)
+        while True:
+            take = Add(Table.SESSIONS, *key, {}, {"until": lease.until_ms},
+                       LessThan("until", lease.now_ms))  # fmt: skip
+            try:
+                taken = self._engine.write(take)
+                break
+            except ConditionFailed:
+                told = self._engine.write(Add(Table.SESSIONS, *key, {"told": 1}))
+                if told is None or told["until"] >= lease.now_ms:
+                    return None
+        assert taken is not None
+        return Cursor(taken["at"], taken.get("told", 0)) if "at" in taken else None
+
+    def leave_cursor(self, subscription: Subscription, cursor: Cursor) -> bool:
+        """Stop serving; whether somebody has come meanwhile, and one has to look again."""
+        assign = {"at": cursor.number, "until": 0}
+        left = self._engine.write(Add(Table.SESSIONS, *_cursor_key(subscription), {}, assign))
+        return left is not None and left.get("told", 0) != cursor.told
+
+    def interested(
+        self, events: Sequence[Event], feed: Feed = Feed.EVENTS
+    ) -> Iterator[tuple[Event, Subscription]]:
         """Each event with each open subscription that one of its filters matches."""
-        hints = self._hints(key for event in events for key in event_keys(event))
+        hints = self._hints(key for event in events for key in event_keys(event, feed))
         wanted = {place for places in hints.values() for place, _ in places}
         if not wanted:
             return
@@ -215,7 +304,9 @@ class Sessions:
             place: _subscription(*place, items.get(_subscription_key(*place))) for place in wanted
         }
         for event in events:
-            candidates = dict.fromkeys(hint for key in event_keys(event) for hint in hints[key])
+            candidates = dict.fromkeys(
+                hint for key in event_keys(event, feed) for hint in hints[key]
+            )
             for place, order in candidates:
                 subscription = subscriptions[place]
                 if subscription is None or subscription.order != order:
@@ -239,6 +330,10 @@ class Sessions:
         return hints
 
 
+def _listed_id(sk: str) -> str:
+    return sk.split("#", 2)[2]
+
+
 def _hint(sk: str) -> tuple[tuple[str, str], int]:
     connection_id, order, subscription_id = sk.split("#", 2)
     return (connection_id, subscription_id), int(order)
@@ -249,7 +344,7 @@ def _connection(connection_id: str, item: Item) -> Connection:
         connection_id,
         item.get("challenge", ""),
         item.get("host", ""),
-        frozenset(item.get("pubkeys", ())),
+        frozenset(name.removeprefix(_PROVEN) for name in item if name.startswith(_PROVEN)),
         item.get("n", 0),
         item.get("m", 0),
         item.get("t", 0),
@@ -265,7 +360,7 @@ def _subscription(
     text = item["f"]
     # Small filters come back with every event that they match; large ones would fill the memory.
     filters = _remembered_filters(text) if len(text) < 4096 else _filters(text)
-    return Subscription(connection_id, subscription_id, item["o"], filters)
+    return Subscription(connection_id, subscription_id, item["o"], filters, Feed(item["d"]))
 
 
 def _filters(text: str) -> tuple[Filter, ...]:

@@ -12,7 +12,6 @@ from farthing.store.limits import check_size
 from farthing.store.sqlite_items import decode_item, encode_item
 from farthing.store.table import (
     EXPIRES,
-    STREAMED,
     Add,
     Check,
     Delete,
@@ -24,6 +23,7 @@ from farthing.store.table import (
     TransactionCancelled,
     TransactWrite,
     holds,
+    is_streamed,
     same,
 )
 
@@ -111,7 +111,7 @@ class _State:
         self.after[place] = new
         encoded = None if new is None else new.encoded
         # As in DynamoDB, a write that changes nothing leaves no stream record.
-        if place[0] in STREAMED and not _is_same(old, encoded):
+        if is_streamed(*place[:2]) and not _is_same(old, encoded):
             self.changes.append((place, old, encoded))
 
 
@@ -316,7 +316,9 @@ def _needed(step: _Step, returns: bool, state: _State) -> bytes | None:
 def _is_blind(write: TransactWrite) -> bool:
     """Whether nothing depends on what stands there now, as with all postings."""
     return (
-        type(write) in (Put, Delete) and write.condition is None and write.table not in STREAMED
+        type(write) in (Put, Delete)
+        and write.condition is None
+        and not is_streamed(write.table, write.pk)
     )
 
 

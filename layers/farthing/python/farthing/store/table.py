@@ -32,8 +32,9 @@ class Table(StrEnum):
     ROUTES = "routes"
 
 
-# Tables whose changes come out as stream records.
-STREAMED = frozenset({Table.EVENTS, Table.CHANGES})
+# Tables whose changes come out as stream records, and which of their partitions: the filters of the
+# event source mappings are made from this.
+STREAMED = {Table.EVENTS: "", Table.CHANGES: "log#"}
 
 # Tables that need not outlive the process on one machine; no transaction mixes them with others.
 VOLATILE = frozenset({Table.SESSIONS})
@@ -223,6 +224,10 @@ def same(one: Value, other: Value) -> bool:
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
     return bool(one == other)
+
+
+def is_streamed(table: Table, pk: str) -> bool:
+    return table in STREAMED and pk.startswith(STREAMED[table])
 
 
 def is_expired(item: Item, now: int) -> bool:

@@ -1,0 +1,7 @@
+"""CHANGES: the changes feed (NIP-CF)."""
+
+from farthing.cloud.sockets import message_handler
+from farthing.nostr.messages import Verb
+from farthing.relay.changes import changes
+
+handler = message_handler({Verb.CHANGES: changes})

@@ -1,0 +1,40 @@
+"""POST /v1/events: an event by plain HTTP. Stored where writing it is free, else its price."""
+
+from farthing.cloud import runtime
+from farthing.cloud.sockets import flush
+from farthing.cloud.web import (
+    Event,
+    InvalidBody,
+    Response,
+    answer,
+    json_answer,
+    json_body,
+    method_of,
+    problem,
+)
+from farthing.ilp.quotes import quote_event
+from farthing.nostr.events import InvalidEvent, parse_event, verify
+from farthing.nostr.messages import Refused
+from farthing.relay.price import price_of
+from farthing.relay.publish import publish_unasked
+
+runtime.warm_up()
+
+
+def handler(event: Event, _context: object) -> Response:
+    if method_of(event) == "OPTIONS":
+        return answer(204)
+    agent = runtime.agent()
+    try:
+        published = parse_event(json_body(event))
+        verify(published)
+        if price_of(agent.settings, published):
+            return problem(402, "storing this event costs money", quote_event(agent, published))
+        note = publish_unasked(agent, published)
+    except (InvalidBody, InvalidEvent) as error:
+        return problem(400, str(error))
+    except Refused as refused:
+        return problem(403, str(refused))
+    finally:
+        flush(agent)
+    return json_answer(200, {"id": published.id, "stored": True, "message": note})

@@ -1,0 +1,17 @@
+"""Stream of the change log: new entries to live CHANGES subscriptions."""
+
+from farthing.cloud import runtime
+from farthing.cloud.sockets import Event, Response, flush
+from farthing.cloud.streams import new_entries, report_failures
+from farthing.relay.changes import push_changes
+
+runtime.warm_up()
+
+
+def handler(event: Event, _context: object) -> Response:
+    agent = runtime.agent()
+    response = report_failures(
+        event["Records"], lambda records: push_changes(agent, new_entries(records))
+    )
+    flush(agent)
+    return response

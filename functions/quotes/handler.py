@@ -1,0 +1,32 @@
+"""POST /v1/quotes: the price of an event, or of a kind and a size."""
+
+from farthing.cloud import runtime
+from farthing.cloud.web import (
+    Event,
+    InvalidBody,
+    Response,
+    answer,
+    json_answer,
+    json_body,
+    method_of,
+    problem,
+)
+from farthing.ilp.quotes import InvalidQuoteRequest, quote_event, quote_size
+from farthing.nostr.events import InvalidEvent, parse_event, verify
+
+runtime.warm_up()
+
+
+def handler(event: Event, _context: object) -> Response:
+    if method_of(event) == "OPTIONS":
+        return answer(204)
+    agent = runtime.agent()
+    try:
+        body = json_body(event)
+        if "event" not in body:
+            return json_answer(200, quote_size(agent, body.get("kind"), body.get("size")))
+        wanted = parse_event(body["event"])
+        verify(wanted)
+    except (InvalidBody, InvalidQuoteRequest, InvalidEvent) as error:
+        return problem(400, str(error))
+    return json_answer(200, quote_event(agent, wanted))

@@ -1,0 +1,15 @@
+"""On a schedule: release the holds of packets that have expired."""
+
+from farthing.cloud import runtime
+from farthing.cloud.sockets import Event, Response, flush
+from farthing.relay.meter import Metric
+
+runtime.warm_up()
+
+
+def handler(_event: Event, _context: object) -> Response:
+    agent = runtime.agent()
+    released = agent.ledger.release_expired(agent.now_ms)
+    agent.meter.count(Metric.HOLDS_RELEASED, released)
+    flush(agent)
+    return {"released": released}

@@ -1,0 +1,131 @@
+"""`farthing peers` and `farthing audit`: what an operator does with the ledger on one machine."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from farthing.agent import Agent
+from farthing.ilp.outbound import origin_of
+from farthing.ilp.tokens import is_strong, new_token, seal
+from farthing.relay.audit import audit as audit_ledger
+from farthing.settings import Settings
+from farthing.store.ledger import LedgerError, Peer
+from farthing.store.sqlite import SqliteEngine
+
+from infra.local.identity import with_identity
+from infra.local.peers import new_peer
+
+
+class BookkeepingError(Exception):
+    """Something that cannot be done; the message says why."""
+
+
+class _Nobody:
+    """An agent without clients."""
+
+    def post(self, *_: object) -> None: ...
+
+    def post_each(self, _: object) -> dict[str, object]:
+        return {}
+
+    def close(self, _: str) -> None: ...
+
+
+@contextmanager
+def offline_agent(settings: Settings) -> Iterator[Agent]:
+    """The agent over the data folder, without a server; one may be running beside it."""
+    engine = SqliteEngine(Path(settings.data))
+    try:
+        yield Agent(with_identity(settings), engine, _Nobody())  # type: ignore[arg-type]
+    finally:
+        engine.close()
+
+
+def add_peer(arguments: Namespace, settings: Settings) -> int:
+    token = arguments.token or new_token()
+    if not is_strong(token):
+        raise BookkeepingError("a token has at least 32 random bytes")
+    if arguments.endpoint and origin_of(arguments.endpoint) is None:
+        raise BookkeepingError("an endpoint is a plain http:// or https:// URL")
+    with offline_agent(settings) as agent:
+        secret = new_token() if arguments.jwt else ""
+        owner = bytes.fromhex(agent.settings.secret_key)
+        sealed = seal(owner, arguments.id, secret.encode()) if secret else b""
+        peer = new_peer(
+            arguments.id, token, agent.settings, ilp_address=arguments.address,
+            endpoint=arguments.endpoint, max_balance=arguments.max_balance,
+            max_packet=arguments.max_packet, jwt_secret=sealed,
+        )  # fmt: skip
+        try:
+            agent.ledger.add_peer(peer)
+        except LedgerError as error:
+            raise BookkeepingError(str(error)) from None
+    print(f"peer {arguments.id} added. What follows is shown once and kept nowhere.")
+    if not arguments.token:
+        print(f"token       {token}")
+    if secret:
+        print(f"JWT secret  {secret}")
+    return 0
+
+
+def list_peers(_arguments: Namespace, settings: Settings) -> int:
+    with offline_agent(settings) as agent:
+        print(f"{'peer':<20}{'posted':>16}{'pending':>16}{'maximum':>20}  address")
+        for peer in agent.ledger.peers():
+            balance = agent.ledger.balance(peer.id)
+            most = peer.max_balance or agent.settings.max_balance
+            print(
+                f"{peer.id:<20}{balance.posted:>16}{balance.pending:>16}{most:>20}"
+                f"  {peer.ilp_address or '-'}"
+            )
+    return 0
+
+
+def show_peer(arguments: Namespace, settings: Settings) -> int:
+    with offline_agent(settings) as agent:
+        peer = _known(agent, arguments.id)
+        balance = agent.ledger.balance(peer.id)
+        rows = {
+            "peer": peer.id,
+            "address": peer.ilp_address or "-",
+            "endpoint": peer.endpoint or "-",
+            "asset": f"{peer.asset_code}, scale {peer.asset_scale}",
+            "posted": balance.posted,
+            "pending": balance.pending,
+            "max balance": peer.max_balance or agent.settings.max_balance,
+            "max packet": peer.max_packet or agent.settings.max_packet,
+            "JWT": "yes" if peer.jwt_secret else "no",
+            "receipts": sum(1 for _ in agent.ledger.receipts(peer.id)),
+        }
+    for name, value in rows.items():
+        print(f"{name:<14}{value}")
+    return 0
+
+
+def remove_peer(arguments: Namespace, settings: Settings) -> int:
+    with offline_agent(settings) as agent:
+        _known(agent, arguments.id)
+        agent.ledger.remove_peer(arguments.id)
+    print(f"peer {arguments.id} removed. Its balance and receipts are kept.")
+    return 0
+
+
+def _known(agent: Agent, peer_id: str) -> Peer:
+    peer = agent.ledger.peer(peer_id)
+    if peer is None:
+        raise BookkeepingError(f"there is no peer {peer_id!r}")
+    return peer
+
+
+def audit(_arguments: Namespace, settings: Settings) -> int:
+    with offline_agent(settings) as agent:
+        result = audit_ledger(agent)
+    print(
+        f"{result.peers} peers, {result.receipts} receipts, {result.events} events,"
+        f" {result.posted} posted, {result.pending} pending"
+    )
+    for difference in result.differences:
+        print(f"  {difference}")
+    print(f"{len(result.differences)} differences")
+    return 1 if result.differences else 0

@@ -1,0 +1,24 @@
+"""The data folder: made if need be, and held by one server at a time."""
+
+import fcntl
+from pathlib import Path
+from typing import IO
+
+
+class CannotStart(Exception):
+    """The server cannot run here; the message says why."""
+
+
+def hold_folder(path: Path) -> IO[str]:
+    """A lock on the folder, which lasts until it is closed or the process ends, however it does."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / "lock").open("w")
+    except OSError as error:
+        raise CannotStart(f"cannot use the data folder: {error}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise CannotStart(f"another Farthing is running on {path}") from error
+    return lock

@@ -1,0 +1,124 @@
+"""`farthing post` and `farthing quote`: the paying side, against any relay that says how to pay."""
+
+import json
+import secrets
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import urllib3
+from farthing.cloud.outbound import HttpOutbound
+from farthing.ilp.client import (
+    NotPayable,
+    PaymentFailed,
+    RelayTerms,
+    prepare_payment,
+    send_payment,
+    terms_from_information,
+    utc_now,
+)
+from farthing.ilp.outbound import OutboundFailed
+from farthing.ilp.packet import InvalidPacket, Reject
+from farthing.ilp.toon import NotEncodable, dumps_event
+from farthing.nostr.events import Event, sign_event
+from farthing.settings import Settings
+
+from infra.local.identity import kept_secret, with_identity
+from infra.local.peers import local_token
+
+_AUTHOR_FILE = "author-key"
+_TIMEOUT = 10.0
+
+
+def post(arguments: Namespace, settings: Settings) -> int:
+    """Sign an event, pay for it, and say what happened."""
+    secret = author_secret(arguments, settings)
+    event = _signed(arguments, secret)
+    terms = relay_terms(relay_url(arguments, settings))
+    payment = prepare_payment(event, secret, terms, utc_now(), arguments.amount)
+    token = arguments.token or settings.peer_token or local_token(Path(settings.data))
+    _row("event", event.id)
+    _row("price", price_line(terms, event))
+    started = time.perf_counter()
+    reply = send_payment(HttpOutbound(), arguments.connector or terms.endpoint, token, payment)
+    took = f"{(time.perf_counter() - started) * 1000:.0f} ms"
+    if isinstance(reply, Reject):
+        _row("rejected", f"{reply.code} {reply.message} (by {reply.triggered_by or 'unknown'})")
+        return 1
+    _row("paid", f"{payment.amount} {terms.tariff.unit} to {terms.destination}")
+    _row("fulfilment", reply.fulfillment.hex())
+    _row("stored", f"after {took}")
+    return 0
+
+
+def quote(arguments: Namespace, settings: Settings) -> int:
+    """Ask the relay for the price of an event, without publishing it."""
+    base = http_url(relay_url(arguments, settings))
+    event = _signed(arguments, author_secret(arguments, settings))
+    body = json.dumps({"event": event.as_dict()}).encode()
+    headers = {"Content-Type": "application/json"}
+    answer = _json(urllib3.request("POST", f"{base}/v1/quotes", body=body, headers=headers))
+    print(json.dumps(answer, indent=2))
+    return 0
+
+
+def author_secret(arguments: Namespace, settings: Settings) -> bytes:
+    """The key that signs: the owner's if asked for, else a client's own, kept beside the data."""
+    if arguments.owner:
+        return bytes.fromhex(with_identity(settings).secret_key)
+    path = Path(settings.data) / _AUTHOR_FILE
+    return bytes.fromhex(kept_secret(path, lambda: secrets.token_hex(32)))
+
+
+def _signed(arguments: Namespace, secret: bytes) -> Event:
+    content = sys.stdin.read() if arguments.text == "-" else arguments.text
+    tags = [tag.split("=", 1)[:1] + tag.split("=", 1)[1].split(",") for tag in arguments.tag]
+    return sign_event(
+        secret, kind=arguments.kind, content=content, created_at=int(time.time()), tags=tags
+    )
+
+
+def relay_url(arguments: Namespace, settings: Settings) -> str:
+    return arguments.relay or settings.relay_url or f"ws://{settings.host}:{settings.port}"
+
+
+def http_url(relay: str) -> str:
+    return relay.replace("ws", "http", 1).rstrip("/") if relay.startswith("ws") else relay
+
+
+def relay_terms(relay: str) -> RelayTerms:
+    headers = {"Accept": "application/nostr+json"}
+    return terms_from_information(_json(urllib3.request("GET", http_url(relay), headers=headers)))
+
+
+def _json(response: Any) -> dict[str, Any]:
+    try:
+        answer = response.json()
+    except ValueError:
+        raise NotPayable(f"the relay answered HTTP {response.status} without JSON") from None
+    if not isinstance(answer, dict) or response.status >= 400:
+        detail = answer.get("detail", "") if isinstance(answer, dict) else ""
+        raise NotPayable(f"the relay answered HTTP {response.status}: {detail}")
+    return answer
+
+
+def price_line(terms: RelayTerms, event: Event) -> str:
+    size, tariff = len(dumps_event(event)), terms.tariff
+    how = "flat" if event.kind in tariff.kinds else f"{size} bytes at {tariff.per_byte}"
+    return f"{tariff.price(event.kind, size)} {tariff.unit} ({how})"
+
+
+def _row(name: str, value: str) -> None:
+    print(f"{name:<12}{value}", flush=True)
+
+
+ERRORS = (
+    NotPayable,
+    PaymentFailed,
+    OutboundFailed,
+    NotEncodable,
+    InvalidPacket,  # an event that no packet has room for, or a price
+    urllib3.exceptions.HTTPError,
+)

@@ -1,0 +1,104 @@
+"""The way of a packet: a fixed list of small steps, in order, and one place that turns every
+failure into a reject.
+
+Steps that cost nothing come before those that ask the store, and those before anything that moves
+money. A step raises Rejected, returns the Fulfill that ends the way, or returns None to go on.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from farthing.agent import Agent
+from farthing.ilp.address import is_prefix
+from farthing.ilp.delivery import deliver
+from farthing.ilp.packet import (
+    Code,
+    Fulfill,
+    InvalidPacket,
+    Reject,
+    decode_prepare,
+    encode,
+)
+from farthing.ilp.passage import Passage
+from farthing.ilp.reject import (
+    AmountTooLarge,
+    InsufficientTimeout,
+    Rejected,
+    TimedOut,
+    Unreachable,
+)
+from farthing.relay.meter import Metric
+from farthing.store.ledger import Peer
+
+log = logging.getLogger("farthing")
+
+Step = Callable[[Agent, Passage], Fulfill | None]
+
+
+def check_expiry(agent: Agent, passage: Passage) -> None:
+    """First of all: nothing that happens after its expiry can be fulfilled."""
+    left = passage.milliseconds_left(agent.now_ms)
+    if left <= 0:
+        raise TimedOut("the packet has expired")
+    if left < agent.settings.min_delivery_ms:
+        raise InsufficientTimeout("too little time is left")
+
+
+def check_amount(agent: Agent, passage: Passage) -> None:
+    maximum = passage.peer.max_packet or agent.settings.max_packet
+    if passage.prepare.amount > maximum:
+        raise AmountTooLarge(passage.prepare.amount, maximum)
+
+
+def deliver_here(agent: Agent, passage: Passage) -> Fulfill | None:
+    """What is addressed to us ends here: decode, verify, price, condition, store, fulfil."""
+    if is_prefix(agent.settings.own_ilp_address, passage.prepare.destination):
+        return deliver(agent, passage)
+    return None
+
+
+def forward(_agent: Agent, passage: Passage) -> Fulfill | None:
+    """What is addressed to others goes on to the next hop."""
+    raise Unreachable(f"no route to {passage.prepare.destination}")
+
+
+STEPS: Sequence[Step] = (check_expiry, check_amount, deliver_here, forward)
+
+
+def handle(agent: Agent, peer: Peer, octets: bytes) -> bytes:
+    """The reply to a Prepare from a peer: a Fulfill or a Reject, whatever happens."""
+    started = time.perf_counter()
+    reply = _run(agent, peer, octets)
+    _measure(agent, reply, time.perf_counter() - started)
+    return encode(reply)
+
+
+def _run(agent: Agent, peer: Peer, octets: bytes) -> Fulfill | Reject:
+    try:
+        passage = Passage(peer, decode_prepare(octets))
+        for step in STEPS:
+            fulfill = step(agent, passage)
+            if fulfill is not None:
+                return fulfill
+        raise Unreachable("no step took the packet")
+    except Rejected as rejected:
+        return _reject(agent, rejected.code, rejected.message, rejected.data)
+    except InvalidPacket as error:
+        return _reject(agent, Code.F01_INVALID_PACKET, str(error))
+    except Exception:
+        log.exception("a packet of peer %s failed", peer.id)
+        agent.meter.count(Metric.INTERNAL_ERRORS)
+        return _reject(agent, Code.T00_INTERNAL_ERROR, "internal error")
+
+
+def _reject(agent: Agent, code: Code, message: str, data: bytes = b"") -> Reject:
+    return Reject(code, agent.settings.own_ilp_address, message, data)
+
+
+def _measure(agent: Agent, reply: Fulfill | Reject, seconds: float) -> None:
+    if isinstance(reply, Fulfill):
+        agent.meter.count(Metric.PACKETS_FULFILLED)
+    else:
+        agent.meter.count(Metric.PACKETS_REJECTED, code=str(reply.code))
+    agent.meter.count(Metric.PACKET_MILLISECONDS, round(seconds * 1000))

@@ -1,0 +1,63 @@
+"""What the agent says of itself: its kind 10032 with address, endpoint and prices, and its profile.
+
+Published as any other event of the owner's, and again only when something has changed.
+"""
+
+from collections.abc import Sequence
+
+import orjson
+
+from farthing.agent import Agent
+from farthing.nostr.events import Event, sign_event
+from farthing.nostr.filters import Filter
+from farthing.nostr.kinds import Kind
+
+
+def publish_identity(agent: Agent) -> list[Event]:
+    """Publish what is not published yet; what that was."""
+    settings = agent.settings
+    published = [_publish(agent, Kind.ILP_PEER_INFO, peer_info_tags(agent), _peer_info(agent))]
+    if settings.profile:
+        published.append(_publish(agent, Kind.METADATA, [], settings.profile))
+    return [event for event in published if event is not None]
+
+
+def peer_info_tags(agent: Agent) -> list[list[str]]:
+    settings = agent.settings
+    return [
+        ["ilp_address", settings.own_ilp_address],
+        ["ilp_endpoint", settings.ilp_url],
+        *settings.tariff.as_tags(),
+    ]
+
+
+def _peer_info(agent: Agent) -> str:
+    """The same for deployed agents, which read JSON from the content."""
+    settings = agent.settings
+    return orjson.dumps(
+        {
+            "ilpAddress": settings.own_ilp_address,
+            "btpEndpoint": "",
+            "httpEndpoint": settings.ilp_url,
+            "assetCode": settings.asset_code,
+            "assetScale": settings.asset_scale,
+        }
+    ).decode()
+
+
+def _publish(agent: Agent, kind: Kind, tags: Sequence[Sequence[str]], content: str) -> Event | None:
+    current = _current(agent, kind)
+    wanted = tuple(tuple(tag) for tag in tags)
+    if current is not None and (current.tags, current.content) == (wanted, content):
+        return None
+    # Never older than what it replaces, whatever the clock says.
+    created_at = agent.now if current is None else max(agent.now, current.created_at + 1)
+    secret = bytes.fromhex(agent.settings.secret_key)
+    event = sign_event(secret, kind=kind, content=content, created_at=created_at, tags=wanted)
+    agent.events.save(event)
+    return event
+
+
+def _current(agent: Agent, kind: Kind) -> Event | None:
+    mine = Filter(authors=frozenset({agent.settings.pubkey}), kinds=frozenset({kind}), limit=1)
+    return next((stored.event for stored in agent.reader.find(mine)), None)

@@ -1,0 +1,290 @@
+"""Money: peers, what each owes us, holds on packets under way, and receipts.
+
+A balance has two parts: `posted` is owed, `pending` is held for packets that are not settled yet.
+`owed` is their sum and stays within the peer's maximum by condition. Every movement is one
+transaction with what it pays for, so that nothing can be half done and a repeat moves nothing.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Any
+
+from farthing.store.payment import Payment
+from farthing.store.table import (
+    EXPIRES,
+    Absent,
+    Add,
+    ConditionFailed,
+    Delete,
+    Engine,
+    Equals,
+    Item,
+    LessThan,
+    Put,
+    Query,
+    Table,
+    TransactionCancelled,
+    TransactWrite,
+    read_all,
+)
+
+_PEER = "peer"
+_TOKEN = "token"  # noqa: S105 - a sort key
+_BALANCE = "balance"
+_REQUEST = "request"
+_PEERS = "peers"  # partition that lists them
+_FORMER = "former-peers"  # and those that were removed, whose history stays
+_HOLD_SHARDS = 8
+_REQUEST_SECONDS = 24 * 3600
+
+# Part of keys, which `#` divides.
+_PEER_ID = re.compile(r"[A-Za-z0-9._:@-]{1,128}").fullmatch
+
+
+class LedgerError(Exception):
+    """Something that the ledger refuses."""
+
+
+class PeerExists(LedgerError):
+    pass
+
+
+class InvalidPeerId(LedgerError):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who may send packets, and how far we trust them. The token itself is nowhere kept."""
+
+    id: str
+    token_hash: str
+    ilp_address: str = ""
+    endpoint: str = ""  # where their connector takes packets; also the only place for callbacks
+    max_balance: int = 0
+    max_packet: int = 0
+    asset_code: str = ""
+    asset_scale: int = 0
+    jwt_secret: bytes = b""  # sealed; see `ilp.tokens`
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    posted: int = 0
+    pending: int = 0
+    owed: int = 0  # what the limit is held against
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a fulfilled packet paid for."""
+
+    peer: str
+    condition: str
+    event_id: str
+    amount: int
+    price: int
+    time: int
+    fulfillment: str
+    kind: int
+    size: int
+    scheme: str
+    event_expires: int | None = None  # when the event leaves by itself (NIP-40)
+
+    @property
+    def reference(self) -> str:
+        """What an event that this paid for carries."""
+        return f"{self.peer}#{self.condition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    peer: str
+    packet: str
+    amount: int
+    expires_ms: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        shard = int(self.packet[:8], 16) % _HOLD_SHARDS
+        return f"hold#{shard}", f"{self.expires_ms:015d}#{self.peer}#{self.packet}"
+
+
+def hash_token(token: str) -> str:
+    # Header values come with stray bytes as surrogates.
+    return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _balance_key(peer: str) -> str:
+    return f"balance#{peer}"
+
+
+def _receipt_key(peer: str, condition: str, event_id: str) -> tuple[str, str]:
+    return f"receipt#{peer}", f"{condition}#{event_id}"
+
+
+class Ledger:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    # Peers
+
+    def add_peer(self, peer: Peer) -> None:
+        if not _PEER_ID(peer.id):
+            raise InvalidPeerId("a peer's id has letters, digits and . _ : @ - only")
+        item = asdict(peer)
+        try:
+            self._engine.transact(
+                [
+                    Put(Table.LEDGER, _PEERS, peer.id, item, Absent()),
+                    Put(Table.LEDGER, f"token#{peer.token_hash}", _TOKEN, item, Absent()),
+                ]
+            )
+        except TransactionCancelled:
+            raise PeerExists(f"there is a peer {peer.id!r} or one with this token") from None
+
+    def remove_peer(self, peer_id: str) -> bool:
+        """Forget a peer. Its balance and receipts stay: they are history."""
+        peer = self.peer(peer_id)
+        if peer is None:
+            return False
+        self._engine.transact(
+            [
+                Delete(Table.LEDGER, _PEERS, peer.id),
+                Delete(Table.LEDGER, f"token#{peer.token_hash}", _TOKEN),
+                Put(Table.LEDGER, _FORMER, peer.id, {}),
+            ]
+        )
+        return True
+
+    def peer(self, peer_id: str) -> Peer | None:
+        return _peer(self._engine.get(Table.LEDGER, _PEERS, peer_id))
+
+    def peer_by_token(self, token: str) -> Peer | None:
+        """One look-up under the token's hash: nothing compares the token itself, so the time that
+        it takes tells nothing about it."""
+        return self.peer_by_token_hash(hash_token(token))
+
+    def peer_by_token_hash(self, token_hash: str) -> Peer | None:
+        return _peer(self._engine.get(Table.LEDGER, f"token#{token_hash}", _TOKEN))
+
+    def peers(self) -> Iterator[Peer]:
+        for row in read_all(self._engine, Query(Table.LEDGER, _PEERS)):
+            peer = _peer(row.item)
+            if peer is not None:
+                yield peer
+
+    def account_ids(self) -> list[str]:
+        """Peers with an account, also those who are peers no longer."""
+        pages = (read_all(self._engine, Query(Table.LEDGER, pk)) for pk in (_PEERS, _FORMER))
+        return sorted({row.sk for rows in pages for row in rows})
+
+    # Balances
+
+    def balance(self, peer_id: str) -> Balance:
+        item = self._engine.get(Table.LEDGER, _balance_key(peer_id), _BALANCE) or {}
+        return Balance(item.get("posted", 0), item.get("pending", 0), item.get("owed", 0))
+
+    def receipt(self, peer_id: str, condition: str, event_id: str) -> Receipt | None:
+        item = self._engine.get(Table.LEDGER, *_receipt_key(peer_id, condition, event_id))
+        return None if item is None else Receipt(**item)
+
+    def receipts(self, peer_id: str) -> Iterator[Receipt]:
+        for row in read_all(self._engine, Query(Table.LEDGER, f"receipt#{peer_id}")):
+            yield Receipt(**row.item)
+
+    def payment(self, receipt: Receipt, max_balance: int) -> Payment:
+        """A payment at once, to be committed in one transaction with what it pays for.
+
+        The receipt comes first: it is there already if the packet is a repeat.
+        """
+        pk, sk = _receipt_key(receipt.peer, receipt.condition, receipt.event_id)
+        writes: list[TransactWrite] = [Put(Table.LEDGER, pk, sk, asdict(receipt), Absent())]
+        if receipt.amount:
+            moved = {"posted": receipt.amount, "owed": receipt.amount}
+            writes.append(_movement(receipt.peer, moved, receipt.amount, max_balance))
+        return Payment(writes, receipt.reference)
+
+    # Holds, for packets whose end lies with others
+
+    def hold(self, hold: Hold, max_balance: int) -> bool:
+        """Reserve an amount until the packet is settled; False if the balance has no room."""
+        if not hold.amount:
+            return True
+        moved = {"pending": hold.amount, "owed": hold.amount}
+        try:
+            self._engine.transact(
+                [
+                    Put(Table.LEDGER, *hold.key, {"amount": hold.amount}, Absent()),
+                    _movement(hold.peer, moved, hold.amount, max_balance),
+                ]
+            )
+        except TransactionCancelled:
+            return False
+        return True
+
+    def post(self, hold: Hold, along: Sequence[TransactWrite] = ()) -> bool:
+        """Keep what was held; False if it has been released meanwhile, and then nothing moves."""
+        return self._settle(hold, {"pending": -hold.amount, "posted": hold.amount}, along)
+
+    def release(self, hold: Hold) -> bool:
+        """Give back what was held; False if it has been settled before."""
+        return self._settle(hold, {"pending": -hold.amount, "owed": -hold.amount}, ())
+
+    def _settle(self, hold: Hold, moved: dict[str, int], along: Sequence[TransactWrite]) -> bool:
+        if not hold.amount:
+            self._engine.transact(list(along))
+            return True
+        try:
+            self._engine.transact(
+                [
+                    Delete(Table.LEDGER, *hold.key, Equals("amount", hold.amount)),
+                    Add(Table.LEDGER, _balance_key(hold.peer), _BALANCE, moved),
+                    *along,
+                ]
+            )
+        except TransactionCancelled:
+            return False
+        return True
+
+    def holds(self, until_ms: int | None = None) -> Iterator[Hold]:
+        """Holds that are open; with `until_ms`, those whose packets had expired by then."""
+        high = None if until_ms is None else f"{until_ms:015d}~"
+        for shard in range(_HOLD_SHARDS):
+            for row in read_all(self._engine, Query(Table.LEDGER, f"hold#{shard}", high=high)):
+                expires, peer, packet = row.sk.split("#")
+                yield Hold(peer, packet, row.item["amount"], int(expires))
+
+    def release_expired(self, now_ms: int) -> int:
+        """Release the holds of packets that can no longer be fulfilled. How many there were."""
+        return sum(self.release(hold) for hold in list(self.holds(now_ms)))
+
+    # Requests, answered once
+
+    def claim_request(self, peer_id: str, request_id: str, packet: str, now: int) -> Item | None:
+        """Claim a Request-Id for a packet. None if it is ours now, else what stands there."""
+        item = {"packet": packet, EXPIRES: now + _REQUEST_SECONDS}
+        key = f"request#{peer_id}#{sha256(request_id.encode()).hexdigest()}"
+        try:
+            self._engine.write(Put(Table.LEDGER, key, _REQUEST, item, Absent()))
+        except ConditionFailed as failure:
+            return failure.current
+        return None
+
+    def answer_request(self, peer_id: str, request_id: str, reply: bytes) -> None:
+        key = f"request#{peer_id}#{sha256(request_id.encode()).hexdigest()}"
+        self._engine.write(Add(Table.LEDGER, key, _REQUEST, {}, {"reply": reply}))
+
+
+def _movement(peer: str, moved: dict[str, int], amount: int, max_balance: int) -> Add:
+    condition = LessThan("owed", max_balance - amount + 1)
+    return Add(Table.LEDGER, _balance_key(peer), _BALANCE, moved, condition=condition)
+
+
+def _peer(item: Item | None) -> Peer | None:
+    if item is None:
+        return None
+    fields: dict[str, Any] = dict(item)
+    return Peer(**fields)
