@@ -8,9 +8,11 @@ handing the interpreter around than on work; greenlets switch for next to nothin
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from farthing.store.table import StoreError
 from greenlet import getcurrent, greenlet
 
 from infra.local.workers import Mailbox
@@ -88,7 +90,8 @@ class Hub:
                 switch()
             parked, self._parked = self._parked, []
             if parked:
-                self._commit()
+                with suppress(StoreError):  # each of them finds it in what it wrote
+                    self._commit()
             for handler in parked:
                 handler.switch()
 

@@ -43,11 +43,17 @@ _CONNECTION_SECONDS = 100 * 365 * 24 * 3600
 # of a hundred rows wait a hundred times.
 _SWITCH_SECONDS = 0.0005
 
+
+def _function(verb: Verb) -> str:
+    """The function that serves a verb."""
+    return "negentropy" if verb.startswith("NEG-") else verb.lower()
+
+
 SOCKET_ROUTES = {
     "$connect": "connect",
     "$disconnect": "disconnect",
     "$default": "default",
-    **{verb.value: verb.value.lower() for verb in Verb},
+    **{verb.value: _function(verb) for verb in Verb},
 }
 HTTP_ROUTES = {
     "/": "info",

@@ -18,6 +18,7 @@ from farthing.store.events import EventStore
 from farthing.store.ledger import Ledger
 from farthing.store.planner import Reader
 from farthing.store.sessions import Sessions
+from farthing.store.syncs import Syncs
 from farthing.store.table import Engine
 
 
@@ -42,7 +43,7 @@ class Agent:
 
     @cached_property
     def events(self) -> EventStore:
-        return EventStore(self.engine)
+        return EventStore(self.engine, clock=self.clock)
 
     @cached_property
     def reader(self) -> Reader:
@@ -55,6 +56,10 @@ class Agent:
     @cached_property
     def changes(self) -> ChangeLog:
         return ChangeLog(self.engine)
+
+    @cached_property
+    def syncs(self) -> Syncs:
+        return Syncs(self.engine, self.settings.sync_seconds)
 
     @cached_property
     def sessions(self) -> Sessions:

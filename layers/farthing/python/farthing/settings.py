@@ -97,6 +97,10 @@ class Settings:
     changes_seconds: int = _setting(
         20, "Seconds that one CHANGES answer may take before it is cut, to be continued"
     )
+    max_syncs: int = _setting(8, "Open negentropy syncs of a connection")
+    max_sync_events: int = _setting(1_000_000, "Events in one negentropy sync")
+    sync_frame: int = _setting(60_000, "Bytes of a negentropy message, before hex doubles them")
+    sync_seconds: int = _setting(300, "Seconds after which an idle sync is forgotten")
     count_exactly: int = _setting(1000, "Events up to which COUNT is exact")
     requests_per_second: int = _setting(
         100, "Messages of a connection per second, on the long run; 0 is any number"

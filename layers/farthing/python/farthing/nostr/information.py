@@ -6,7 +6,7 @@ from farthing import __version__
 from farthing.nostr.messages import MAX_SUBSCRIPTION_ID
 from farthing.settings import Settings
 
-SUPPORTED_NIPS: tuple[int | str, ...] = (1, 9, 11, 40, 42, 45, 70, "CF")
+SUPPORTED_NIPS: tuple[int | str, ...] = (1, 9, 11, 40, 42, 45, 70, 77, "CF")
 
 
 def relay_information(settings: Settings) -> dict[str, Any]:

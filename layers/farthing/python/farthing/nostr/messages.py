@@ -42,6 +42,9 @@ class Verb(StrEnum):
     COUNT = "COUNT"  # NIP-45
     AUTH = "AUTH"  # NIP-42
     CHANGES = "CHANGES"  # NIP-CF
+    NEG_OPEN = "NEG-OPEN"  # NIP-77
+    NEG_MSG = "NEG-MSG"  # NIP-77
+    NEG_CLOSE = "NEG-CLOSE"  # NIP-77
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from farthing.nostr.messages import (
     ok,
     parse_message,
 )
+from farthing.nostr.sync import neg_error
 from farthing.relay.caller import Caller
 from farthing.relay.meter import Metric
 from farthing.relay.publish import claimed_id
@@ -66,6 +67,8 @@ def _refusal(message: ClientMessage, reason: str) -> str:
             return ok(claimed_id(message), False, reason)
         case Verb.REQ | Verb.COUNT if message.parts and isinstance(message.parts[0], str):
             return closed(message.parts[0], reason)
+        case Verb.NEG_OPEN | Verb.NEG_MSG if message.parts and isinstance(message.parts[0], str):
+            return neg_error(message.parts[0], reason)
         case Verb.CHANGES if message.parts and isinstance(message.parts[0], str):
             return changes_error(message.parts[0], reason)
     return notice(reason)

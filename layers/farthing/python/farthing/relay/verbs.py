@@ -8,6 +8,7 @@ from farthing.relay.changes import changes
 from farthing.relay.count import count
 from farthing.relay.publish import event
 from farthing.relay.receive import Answer
+from farthing.relay.reconcile import neg_close, neg_msg, neg_open
 from farthing.relay.subscribe import close, req
 
 VERBS: Mapping[Verb, Answer] = {
@@ -17,4 +18,7 @@ VERBS: Mapping[Verb, Answer] = {
     Verb.COUNT: count,
     Verb.AUTH: auth,
     Verb.CHANGES: changes,
+    Verb.NEG_OPEN: neg_open,
+    Verb.NEG_MSG: neg_msg,
+    Verb.NEG_CLOSE: neg_close,
 }

@@ -4,6 +4,7 @@ The event's item is the commit point. Postings are written before it and taken a
 that a crash leaves at worst a posting that points nowhere, and never an event that is not found.
 """
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -15,7 +16,7 @@ import orjson
 from farthing.nostr.events import Event, is_hex64, parse_event
 from farthing.nostr.kinds import Keeping, Kind, keeping
 from farthing.store.payment import Payment, raise_if_refused
-from farthing.store.postings import postings_of, short_value
+from farthing.store.postings import posting_keys, postings_of, short_value
 from farthing.store.table import (
     EXPIRES,
     Absent,
@@ -55,18 +56,20 @@ class StoredEvent:
     created_at: int
     json: str
     payment: str | None = None  # reference of what paid for it
+    written: int = 0  # second in which it was written
 
     @cached_property
     def event(self) -> Event:
         return parse_event(orjson.loads(self.json))
 
 
-def event_item(event: Event, payment: Payment | None = None) -> Item:
+def event_item(event: Event, written: int, payment: Payment | None = None) -> Item:
     item = {
         "j": event.to_json(),
         "p": event.pubkey,
         "k": event.kind,
         "c": event.created_at,
+        "w": written,
     }
     if payment is not None:
         item["r"] = payment.reference
@@ -79,7 +82,9 @@ def stored_event(event_id: str, item: Item) -> StoredEvent | None:
     """The event in an item of the events table; None for a tombstone."""
     if "j" not in item:
         return None
-    return StoredEvent(event_id, item["p"], item["k"], item["c"], item["j"], item.get("r"))
+    return StoredEvent(
+        event_id, item["p"], item["k"], item["c"], item["j"], item.get("r"), item.get("w", 0)
+    )
 
 
 def _address_key(address: str) -> str:
@@ -88,8 +93,13 @@ def _address_key(address: str) -> str:
 
 
 class EventStore:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.time) -> None:
         self._engine = engine
+        self._clock = clock
+
+    @property
+    def _now(self) -> int:
+        return int(self._clock())
 
     def get(self, event_id: str) -> StoredEvent | None:
         item = self._engine.get(Table.EVENTS, event_id, _EVENT)
@@ -119,9 +129,7 @@ class EventStore:
             raise ValueError("an ephemeral event is never stored")
         if event.address is not None:
             return self._save_version(event, event.address, beside, payment)
-        self._engine.together(
-            beside, lambda: self._engine.write_batch(postings_of(event), deferred=True)
-        )
+        self._engine.together(beside, lambda: self._write_postings(event))
         outcome = self._save_once(event, payment)
         if event.kind == Kind.DELETION and outcome is not Outcome.DELETED:
             # Also when it was stored before: that attempt may have ended halfway.
@@ -130,7 +138,7 @@ class EventStore:
 
     def _save_once(self, event: Event, payment: Payment | None) -> Outcome:
         condition: Condition = Absent()
-        item = event_item(event, payment)
+        item = event_item(event, self._now, payment)
         for _ in range(_ATTEMPTS):
             try:
                 self._commit(Put(Table.EVENTS, event.id, _EVENT, item, condition), payment)
@@ -169,10 +177,11 @@ class EventStore:
             if refusal is not None:
                 return refusal
             _, replaced = self._engine.together(
-                lambda: self._engine.write_batch(postings_of(event), deferred=True),
+                lambda: self._write_postings(event),
                 partial(self._current_version, current),
             )
-            writes = _replacement(event, key, current, condition, payment)
+            item = event_item(event, self._now, payment)
+            writes = _replacement(event, key, current, condition, item)
             try:
                 self._engine.transact([*writes, *(payment.writes if payment else ())])
             except TransactionCancelled as cancelled:
@@ -195,10 +204,11 @@ class EventStore:
     def _current_version(self, address: Item | None) -> StoredEvent | None:
         return self.get(address["id"]) if address and "id" in address else None
 
+    def _write_postings(self, event: Event) -> None:
+        self._engine.write_batch(postings_of(event, self._now), deferred=True)
+
     def _drop_postings(self, event: Event) -> None:
-        self._engine.write_batch(
-            [Delete(posting.table, posting.pk, posting.sk) for posting in postings_of(event)]
-        )
+        self._engine.write_batch([Delete(Table.POSTINGS, pk, sk) for pk, sk in posting_keys(event)])
 
     def _delete_targets(self, deletion: Event) -> None:
         """What a kind 5 names by `e` and `a`, as far as it is its author's own (NIP-09)."""
@@ -275,14 +285,14 @@ def _replacement(
     key: str,
     current: Item | None,
     condition: Condition,
-    payment: Payment | None,
+    item: Item,
 ) -> list[TransactWrite]:
     address: dict[str, Any] = {"id": event.id, "c": event.created_at}
     if current is not None and "deleted" in current:
         address["deleted"] = current["deleted"]
     writes: list[TransactWrite] = [
         _address_put(key, current, address),
-        Put(Table.EVENTS, event.id, _EVENT, event_item(event, payment), condition),
+        Put(Table.EVENTS, event.id, _EVENT, item, condition),
     ]
     if current is not None and "id" in current:
         writes.append(Delete(Table.EVENTS, current["id"], _EVENT))

@@ -22,13 +22,14 @@ from farthing.store.postings import (
     posting_of,
     sort_key,
 )
-from farthing.store.table import MAX_BATCH_GET, Engine, Page, Query, Table
+from farthing.store.table import MAX_BATCH_GET, Engine, Page, Query, Table, read_all
 
 # Above this many (author, kind) pairs one list an author, with the kinds checked on the posting,
 # costs fewer requests.
 _MOST_PAIRS = 256
 _SMALLEST_PAGE = 8
 _LARGEST_PAGE = 1000
+_SCAN_PAGE = 4000
 
 
 Visible = Callable[[StoredEvent], bool]
@@ -165,6 +166,30 @@ class Reader:
                 if event is not None and (not unanswered or filter.matches_tags(event.event)):
                     wanted -= 1
                     yield event
+
+    def scan(self, filter: Filter) -> Iterator[Posting] | None:
+        """Every posting of a filter, in no order and possibly more than once; None where postings
+        alone cannot answer it."""
+        chosen = plan(filter)
+        if filter.ids is not None or filter.limit is not None:
+            return None
+        if not set(filter.tags) <= {chosen.answered_tag}:
+            return None
+        return self._scan(filter, chosen.lists)
+
+    def _scan(self, filter: Filter, lists: Sequence[str]) -> Iterator[Posting]:
+        low, high = lowest_sort_key(filter.until), highest_sort_key(filter.since)
+        if _matches_nothing(filter) or (low is not None and high is not None and low > high):
+            return
+        kinds, authors = filter.kinds, filter.authors
+        for pk in lists:
+            query = Query(Table.POSTINGS, pk, low, high, limit=_SCAN_PAGE)
+            for row in read_all(self._engine, query):
+                posting = posting_of(row)
+                if kinds is not None and posting.kind not in kinds:
+                    continue
+                if authors is None or posting.pubkey in authors:
+                    yield posting
 
     def find_any(
         self, filters: Sequence[Filter], visible: Visible = to_all

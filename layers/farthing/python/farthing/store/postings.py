@@ -22,6 +22,7 @@ class Posting(NamedTuple):
     id: str
     kind: int
     pubkey: str
+    written: int  # second in which it was written
 
     @property
     def created_at(self) -> int:
@@ -29,7 +30,13 @@ class Posting(NamedTuple):
 
 
 def posting_of(row: Row) -> Posting:
-    return Posting(row.sk, row.sk[_TIME_DIGITS:], row.item["k"], row.item["p"])
+    item = row.item
+    return Posting(row.sk, row.sk[_TIME_DIGITS:], item["k"], item["p"], item["w"])
+
+
+def item_of(sk: str) -> tuple[int, bytes]:
+    """(timestamp, id) that a sort key stands for."""
+    return MAX_CREATED_AT - int(sk[:_TIME_DIGITS], 16), bytes.fromhex(sk[_TIME_DIGITS:])
 
 
 def sort_key(created_at: int, event_id: str) -> str:
@@ -82,9 +89,14 @@ def index_keys(event: Event) -> Iterator[str]:
     yield from dict.fromkeys(by_tag(letter, value) for letter, value in event.indexed_tags())
 
 
-def postings_of(event: Event) -> list[Put]:
+def postings_of(event: Event, written: int) -> list[Put]:
     sk = sort_key(event.created_at, event.id)
-    item: Item = {"k": event.kind, "p": event.pubkey}
+    item: Item = {"k": event.kind, "p": event.pubkey, "w": written}
     if event.expiration is not None:
         item = {**item, EXPIRES: event.expiration}
     return [Put(Table.POSTINGS, pk, sk, item) for pk in index_keys(event)]
+
+
+def posting_keys(event: Event) -> list[tuple[str, str]]:
+    sk = sort_key(event.created_at, event.id)
+    return [(pk, sk) for pk in index_keys(event)]

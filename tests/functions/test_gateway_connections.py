@@ -1,0 +1,230 @@
+"""Clients behind API Gateway: what becomes of frames, in order and side by side."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from farthing.cloud.connections import GatewayConnections
+from farthing.relay.connections import Delivery
+
+
+def failure(code: str, status: int) -> ClientError:
+    return ClientError(
+        {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}},
+        "PostToConnection",
+    )
+
+
+GONE = failure("GoneException", 410)
+SLOW = failure("LimitExceededException", 429)
+LARGE = failure("PayloadTooLargeException", 413)
+
+
+class FakeGateway:
+    """botocore's client, which answers as it is told to."""
+
+    def __init__(self) -> None:
+        self.posted: list[tuple[str, str]] = []
+        self.attempts: list[tuple[str, str]] = []
+        self.deleted: list[str] = []
+        self.answer: Callable[[str, str], Exception | None] = lambda *_: None
+        self._lock = threading.Lock()
+
+    def post_to_connection(self, *, ConnectionId: str, Data: bytes) -> None:
+        frame = Data.decode()
+        with self._lock:
+            self.attempts.append((ConnectionId, frame))
+        error = self.answer(ConnectionId, frame)
+        if error is not None:
+            raise error
+        with self._lock:
+            self.posted.append((ConnectionId, frame))
+
+    def delete_connection(self, *, ConnectionId: str) -> None:
+        self.deleted.append(ConnectionId)
+        error = self.answer(ConnectionId, "")
+        if error is not None:
+            raise error
+
+
+class World:
+    def __init__(self) -> None:
+        self.gateway = FakeGateway()
+        self.endpoints: list[str] = []
+        self.waits: list[float] = []
+        self.connections = GatewayConnections(
+            "https://example.com/relay",
+            client=self._client,
+            sleep=self.waits.append,
+            jitter=lambda: 0.5,
+        )
+
+    def _client(self, endpoint: str) -> Any:
+        self.endpoints.append(endpoint)
+        return self.gateway
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_the_client_is_made_at_the_first_post_and_once(world: World) -> None:
+    assert world.endpoints == []
+
+    world.connections.post("a", ["1", "2"])
+    world.connections.close("a")
+
+    assert world.endpoints == ["https://example.com/relay"]
+
+
+class TestPost:
+    def test_delivered(self, world: World) -> None:
+        assert world.connections.post("a", ["1"]) is Delivery.DELIVERED
+        assert world.gateway.posted == [("a", "1")]
+
+    def test_nothing(self, world: World) -> None:
+        assert world.connections.post("a", []) is Delivery.DELIVERED
+
+    def test_every_frame_once(self, world: World) -> None:
+        frames = [str(number) for number in range(100)]
+
+        assert world.connections.post("a", iter(frames)) is Delivery.DELIVERED
+        assert sorted(frame for _, frame in world.gateway.posted) == sorted(frames)
+
+    @pytest.mark.parametrize("error", [GONE, failure("", 410)])
+    def test_gone(self, world: World, error: Exception) -> None:
+        world.gateway.answer = lambda *_: error
+
+        assert world.connections.post("a", ["1"]) is Delivery.GONE
+        assert len(world.gateway.attempts) == 1
+        assert world.waits == []
+
+    def test_no_more_is_sent_to_one_that_is_gone(self, world: World) -> None:
+        world.gateway.answer = lambda *_: GONE
+
+        assert world.connections.post("a", [str(n) for n in range(100)]) is Delivery.GONE
+        assert len(world.gateway.attempts) <= 16
+
+    @pytest.mark.parametrize("error", [LARGE, failure("", 413)])
+    def test_too_large_by_the_gateways_word(self, world: World, error: Exception) -> None:
+        world.gateway.answer = lambda _, frame: error if frame == "2" else None
+
+        assert world.connections.post("a", ["1", "2", "3"]) is Delivery.TOO_LARGE
+        assert sorted(world.gateway.posted) == [("a", "1"), ("a", "3")]
+
+    @pytest.mark.parametrize(
+        ("frame", "delivery"),
+        [
+            ("x" * 131072, Delivery.DELIVERED),
+            ("x" * 131073, Delivery.TOO_LARGE),
+            ("é" * 65537, Delivery.TOO_LARGE),
+        ],
+    )
+    def test_too_large_to_be_tried(self, world: World, frame: str, delivery: Delivery) -> None:
+        assert world.connections.post("a", [frame]) is delivery
+        assert len(world.gateway.attempts) == (delivery is Delivery.DELIVERED)
+
+    def test_anything_else_is_raised(self, world: World) -> None:
+        world.gateway.answer = lambda *_: failure("ForbiddenException", 403)
+
+        with pytest.raises(ClientError):
+            world.connections.post("a", ["1"])
+
+    def test_the_worst_is_reported(self, world: World) -> None:
+        errors = {"1": LARGE, "2": SLOW, "3": GONE}
+        world.gateway.answer = lambda _, frame: errors.get(frame)
+
+        assert world.connections.post("a", ["0", "1"]) is Delivery.TOO_LARGE
+        assert world.connections.post("a", ["0", "1", "2"]) is Delivery.SLOW
+        assert world.connections.post("a", ["0", "1", "2", "3"]) is Delivery.GONE
+
+
+class TestSlowClients:
+    @pytest.mark.parametrize("code", ["LimitExceededException", "ThrottlingException"])
+    def test_are_waited_for_longer_each_time_with_jitter(self, world: World, code: str) -> None:
+        world.gateway.answer = lambda *_: failure(code, 429)
+
+        assert world.connections.post("a", ["1"]) is Delivery.SLOW
+        assert len(world.gateway.attempts) == 5
+        assert world.waits == pytest.approx([0.025, 0.05, 0.1, 0.2])  # half of each, by the jitter
+
+    def test_may_catch_up(self, world: World) -> None:
+        world.gateway.answer = lambda *_: SLOW if len(world.gateway.attempts) < 3 else None
+
+        assert world.connections.post("a", ["1"]) is Delivery.DELIVERED
+        assert world.gateway.posted == [("a", "1")]
+        assert len(world.waits) == 2
+
+
+def wait_for_others(number: int) -> Callable[[str, str], None]:
+    """Nobody is answered before all are there: fails if posts come one after another."""
+    barrier = threading.Barrier(number, timeout=10)
+
+    def answer(*_: str) -> None:
+        barrier.wait()
+
+    return answer
+
+
+class TestPostEach:
+    def test_in_order_to_each(self, world: World) -> None:
+        frames = [(f"c{number % 7}", f"{number:03}") for number in range(140)]
+
+        assert world.connections.post_each(frames) == {}
+
+        for client in {client for client, _ in frames}:
+            sent = [frame for to, frame in world.gateway.posted if to == client]
+            assert sent == [frame for to, frame in frames if to == client]
+
+    def test_trouble_of_one_is_not_that_of_another(self, world: World) -> None:
+        errors = {"gone": GONE, "slow": SLOW, "large": LARGE}
+        world.gateway.answer = lambda client, _: errors.get(client)
+
+        troubles = world.connections.post_each(
+            [(client, str(n)) for n in range(3) for client in ("well", *errors)]
+        )
+
+        assert troubles == {
+            "gone": Delivery.GONE,
+            "slow": Delivery.SLOW,
+            "large": Delivery.TOO_LARGE,
+        }
+        assert world.gateway.posted == [("well", str(n)) for n in range(3)]
+        attempts = [client for client, _ in world.gateway.attempts]
+        assert attempts.count("gone") == 1  # no more to one that is gone
+        assert attempts.count("large") == 3  # the others may be smaller
+
+    def test_side_by_side_to_several(self, world: World) -> None:
+        world.gateway.answer = wait_for_others(8)
+
+        assert world.connections.post_each([(str(n), "x") for n in range(8)]) == {}
+
+    def test_side_by_side_to_one(self, world: World) -> None:
+        world.gateway.answer = wait_for_others(8)
+
+        assert world.connections.post("a", [str(n) for n in range(8)]) is Delivery.DELIVERED
+
+    def test_nobody(self, world: World) -> None:
+        assert world.connections.post_each([]) == {}
+
+
+class TestClose:
+    def test_closes(self, world: World) -> None:
+        world.connections.close("a")
+
+        assert world.gateway.deleted == ["a"]
+
+    @pytest.mark.parametrize("error", [GONE, SLOW])
+    def test_one_that_is_gone_or_busy(self, world: World, error: Exception) -> None:
+        world.gateway.answer = lambda *_: error
+
+        world.connections.close("a")
+
+    def test_anything_else_is_raised(self, world: World) -> None:
+        world.gateway.answer = lambda *_: failure("ForbiddenException", 403)
+
+        with pytest.raises(ClientError):
+            world.connections.close("a")

@@ -1,0 +1,118 @@
+"""AUTH (NIP-42)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from farthing.agent import Agent
+from farthing.nostr.events import public_key_of
+from farthing.relay.caller import Caller
+
+from tests.relay.world import ALICE, BOB, HOST, START, Client
+
+AgentWith = Callable[..., Agent]
+
+
+def pubkeys(client: Client) -> frozenset[str]:
+    connection = client.agent.sessions.get(client.id)
+    assert connection is not None
+    return connection.pubkeys
+
+
+def test_a_signed_challenge_is_proof(client: Client) -> None:
+    event = client.auth_event(ALICE)
+
+    assert client.send("AUTH", event.as_dict()) == [["OK", event.id, True, ""]]
+    assert pubkeys(client) == {public_key_of(ALICE)}
+
+
+def test_several_keys_at_once(client: Client) -> None:
+    client.authenticate(ALICE)
+    client.authenticate(BOB)
+
+    assert pubkeys(client) == {public_key_of(ALICE), public_key_of(BOB)}
+
+
+def test_two_that_come_side_by_side_do_not_undo_each_other(client: Client) -> None:
+    agent = client.agent
+    one, other = (Caller(agent, client.id, START * 1000).arrive() for _ in range(2))
+
+    agent.sessions.authenticate(one, public_key_of(ALICE))
+    agent.sessions.authenticate(other, public_key_of(BOB))
+
+    assert pubkeys(client) == {public_key_of(ALICE), public_key_of(BOB)}
+
+
+def test_proof_is_for_one_connection(client: Client) -> None:
+    event = client.auth_event(ALICE)
+    other = Client(client.agent, "other")
+
+    ((_, _, accepted, reason),) = other.send("AUTH", event.as_dict())
+
+    assert (accepted, reason) == (False, "invalid: challenge is not the one that was sent")
+    assert pubkeys(other) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"kind": 1}, "AUTH takes an event of kind 22242"),
+        ({"created_at": START - 601}, "created_at is not now"),
+        ({"created_at": START + 601}, "created_at is not now"),
+        ({"tags": {"challenge": "guess"}}, "challenge is not the one that was sent"),
+        ({"tags": {"challenge": None}}, "challenge is not the one that was sent"),
+        ({"tags": {"challenge": ""}}, "challenge is not the one that was sent"),
+        ({"tags": {"relay": "wss://elsewhere.example"}}, "relay is another one"),
+        ({"tags": {"relay": f"wss://{HOST}.evil.example"}}, "relay is another one"),
+        ({"tags": {"relay": f"wss://evil.example/{HOST}"}}, "relay is another one"),
+        ({"tags": {"relay": f"wss://{HOST}@evil.example"}}, "relay is another one"),
+        ({"tags": {"relay": HOST}}, "relay is another one"),
+        ({"tags": {"relay": "wss://[broken"}}, "relay is another one"),
+        ({"tags": {"relay": None}}, "relay is another one"),
+    ],
+)
+def test_refused(agent_with: AgentWith, changes: dict[str, Any], reason: str) -> None:
+    client = Client(agent_with())
+
+    _, _, accepted, told = client.authenticate(ALICE, **changes)
+
+    assert (accepted, told) == (False, f"invalid: {reason}")
+    assert pubkeys(client) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "relay", [f"wss://{HOST}", f"ws://{HOST}:443/", f"wss://{HOST.upper()}/path?x=1"]
+)
+def test_the_relay_is_known_by_its_host(agent_with: AgentWith, relay: str) -> None:
+    client = Client(agent_with())
+
+    assert client.authenticate(ALICE, tags={"relay": relay})[2] is True
+
+
+def test_the_configured_name_counts_and_no_other(agent_with: AgentWith) -> None:
+    client = Client(agent_with(relay_url="wss://public.example"))
+
+    assert client.authenticate(ALICE, tags={"relay": "wss://public.example/"})[2] is True
+    assert client.authenticate(BOB, tags={"relay": f"wss://{HOST}"})[2] is False
+
+
+@pytest.mark.parametrize("spoil", [{"content": "altered"}, {"sig": "0" * 128}])
+def test_a_forged_event_is_refused(agent_with: AgentWith, spoil: dict[str, str]) -> None:
+    client = Client(agent_with())
+    forged = replace(client.auth_event(ALICE), **spoil)
+
+    ((_, id, accepted, reason),) = client.send("AUTH", forged.as_dict())
+
+    assert (id, accepted) == (forged.id, False)
+    assert reason.startswith("invalid: ")
+    assert pubkeys(client) == frozenset()
+
+
+def test_who_never_got_a_challenge_cannot_answer_it(agent_with: AgentWith) -> None:
+    client = Client(agent_with())
+    client.agent.sessions.disconnect(client.id)  # and with it the challenge
+
+    _, _, accepted, reason = client.authenticate(ALICE, tags={"challenge": ""})
+
+    assert (accepted, reason) == (False, "invalid: challenge is not the one that was sent")

@@ -1,0 +1,240 @@
+"""New events reach every subscription that wants them, and nobody who must not see them."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from farthing.agent import Agent
+from farthing.nostr.events import Event, public_key_of
+from farthing.nostr.filters import parse_filter
+from farthing.relay.connections import Delivery
+from farthing.relay.fan_out import fan_out
+from farthing.relay.meter import Metric
+from farthing.store.sessions import Sessions, Subscription, event_keys, index_keys
+from farthing.store.sqlite import SqliteEngine
+from farthing.store.table import Engine
+
+from tests.nostr.naive import naive_match
+from tests.relay.random_worlds import World
+from tests.relay.world import (
+    ALICE,
+    BOB,
+    OWNER,
+    START,
+    Client,
+    Clock,
+    MotoTables,
+    connections_of,
+    counts_of,
+    made,
+    signed,
+)
+
+Place = tuple[str, str]
+
+
+def fuzz(engine: Engine, seed: int, subscriptions: int, batches: int) -> int:
+    """Compare the index with a loop over all subscriptions; how many deliveries there were."""
+    world, sessions = World(seed, 30), Sessions(engine, 7500)
+    dice = random.Random(seed)
+    opened: dict[Place, list[dict[str, Any]]] = {}
+    for order in range(subscriptions):
+        place = (f"c{order % 5}", f"s{dice.randint(0, subscriptions // 5)}")
+        filters = world.filters()
+        parsed = [parse_filter(filter) for filter in filters]
+        sessions.subscribe(Subscription(*place, 2 * order, parsed), START)
+        opened[place] = filters
+        if dice.random() < 0.15:
+            place = dice.choice(list(opened))
+            del opened[place]
+            sessions.unsubscribe(*place, 2 * order + 1, START)
+    if subscriptions > 10:
+        sessions.disconnect("c3")
+        opened = {place: filters for place, filters in opened.items() if place[0] != "c3"}
+    total = 0
+    for _ in range(batches):
+        events = dice.sample(list(dict.fromkeys(world.events())), dice.randint(1, 5))
+        expected = {
+            (event, place)
+            for event in events
+            for place, filters in opened.items()
+            if any(naive_match(event.as_dict(), filter) for filter in filters)
+        }
+
+        found = [(event, (sub.connection_id, sub.id)) for event, sub in sessions.interested(events)]
+
+        assert len(found) == len(set(found)), "each once"
+        assert set(found) == expected
+        total += len(found)
+    return total
+
+
+def test_finds_what_a_loop_over_all_finds(tmp_path) -> None:
+    delivered = 0
+    for seed in range(25):
+        engine = SqliteEngine(tmp_path / str(seed), clock=Clock())
+        delivered += fuzz(engine, seed, subscriptions=40, batches=15)
+        engine.close()
+    assert delivered > 5_000
+
+
+def test_finds_the_same_on_dynamodb(moto_tables: MotoTables) -> None:
+    assert fuzz(moto_tables.empty(Clock()), seed=1, subscriptions=12, batches=8) > 0
+
+
+def test_a_filter_is_found_under_a_key_that_its_events_carry() -> None:
+    matched = 0
+    for seed in range(40):
+        world = World(seed, 20)
+        events = world.events()
+        for _ in range(50):
+            filter = parse_filter(world.filter())
+            keys = set(index_keys(filter))
+            for event in filter_matches(filter, events):
+                assert keys & set(event_keys(event))
+                matched += 1
+    assert matched > 5_000
+
+
+def filter_matches(filter: Any, events: list[Event]) -> list[Event]:
+    return [event for event in events if filter.matches(event)]
+
+
+@pytest.mark.parametrize(
+    ("filter", "keys"),
+    [
+        ({}, ["i#*"]),
+        ({"since": 5, "limit": 3}, ["i#*"]),
+        ({"kinds": [2, 1]}, ["i#k#1", "i#k#2"]),
+        ({"kinds": [1], "authors": ["a" * 64]}, [f"i#p#{'a' * 64}"]),
+        ({"authors": ["a" * 64, "b" * 64], "#t": ["x"]}, ["i#t#t#=x"]),
+        ({"ids": ["a" * 64], "#t": ["x"]}, [f"i#id#{'a' * 64}"]),
+        ({"ids": []}, []),
+        ({"authors": ["a" * 64], "#t": []}, []),
+    ],
+)
+def test_the_most_selective_field(filter: dict[str, Any], keys: list[str]) -> None:
+    assert index_keys(parse_filter(filter)) == keys
+
+
+class TestDelivery:
+    def taken(self, agent: Agent, connection_id: str) -> list[tuple[str, str]]:
+        frames = connections_of(agent).take(connection_id)
+        assert all(frame[0] == "EVENT" for frame in frames)
+        return [(id, event["id"]) for _, id, event in frames]
+
+    def test_to_each_subscription_once(self, agent: Agent) -> None:
+        one, other = Client(agent, "one"), Client(agent, "other")
+        one.send("REQ", "a", {"kinds": [1]}, {"authors": [public_key_of(ALICE)]})
+        one.send("REQ", "b", {"kinds": [1]})
+        other.send("REQ", "a", {"kinds": [7]})
+        event = signed()
+
+        fan_out(agent, [event])
+
+        assert sorted(self.taken(agent, "one")) == [("a", event.id), ("b", event.id)]
+        assert self.taken(agent, "other") == []
+        assert counts_of(agent)[Metric.EVENTS_DELIVERED] == 2
+
+    def test_several_events_in_their_order(self, agent: Agent) -> None:
+        Client(agent, "one").send("REQ", "a", {"kinds": [1]})
+        events = [made(created_at=START + number) for number in range(5)]
+
+        fan_out(agent, events)
+
+        assert self.taken(agent, "one") == [("a", event.id) for event in events]
+
+    def test_the_limit_is_for_what_is_stored(self, agent: Agent) -> None:
+        Client(agent, "one").send("REQ", "a", {"limit": 0})
+
+        fan_out(agent, [made(), made()])
+
+        assert len(self.taken(agent, "one")) == 2
+
+    def test_nobody_and_nothing(self, agent: Agent) -> None:
+        fan_out(agent, [])
+        fan_out(agent, [made()])
+
+        assert counts_of(agent) == {}
+
+    def test_the_frame_is_the_event_as_published(self, agent: Agent) -> None:
+        Client(agent, "one").send("REQ", 'a"b', {})
+        event = signed(content='"\\\n😀')
+
+        fan_out(agent, [event])
+
+        ((_, id, sent),) = connections_of(agent).take("one")
+        assert (id, sent["content"], sent["sig"]) == ('a"b', event.content, event.sig)
+
+
+class TestPrivate:
+    @pytest.mark.parametrize("kind", [4, 1059])
+    def test_only_to_those_they_name(self, agent: Agent, kind: int) -> None:
+        for name, keys in {
+            "nobody": [],
+            "stranger": [OWNER],
+            "author": [ALICE],
+            "recipient": [BOB],
+            "both": [OWNER, BOB],
+        }.items():
+            client = Client(agent, name)
+            for key in keys:
+                client.authenticate(key)
+            client.send("REQ", "x", {"#p": [public_key_of(BOB)]}, {})
+
+        fan_out(agent, [signed(ALICE, kind=kind, tags=[["p", public_key_of(BOB)]])])
+
+        reached = {connection_id for connection_id, _ in connections_of(agent).posted}
+        assert reached == {"author", "recipient", "both"}
+
+    def test_who_authenticates_later_gets_later_ones(self, agent: Agent) -> None:
+        client = Client(agent, "one")
+        client.send("REQ", "x", {})
+        letters = [
+            signed(kind=4, content=str(number), tags=[["p", public_key_of(BOB)]])
+            for number in range(2)
+        ]
+        fan_out(agent, letters[:1])
+        client.authenticate(BOB)
+
+        fan_out(agent, letters[1:])
+
+        assert [frame[2]["id"] for frame in connections_of(agent).take("one")] == [letters[1].id]
+
+
+class TestTroubledClients:
+    @pytest.fixture
+    def trouble(self, agent: Agent) -> Callable[[Delivery], None]:
+        for name in ("well", "ill"):
+            Client(agent, name).send("REQ", "x", {})
+
+        def cause(delivery: Delivery) -> None:
+            connections_of(agent).fate["ill"] = delivery
+            fan_out(agent, [made()])
+            assert len(connections_of(agent).take("well")) == 1
+
+        return cause
+
+    def live(self, agent: Agent) -> set[str]:
+        return {each.connection_id for _, each in agent.sessions.interested([made()])}
+
+    def test_gone_is_forgotten_at_once(self, agent: Agent, trouble) -> None:
+        trouble(Delivery.GONE)
+
+        assert self.live(agent) == {"well"}
+        assert agent.sessions.get("ill") is None
+        assert counts_of(agent)[Metric.CONNECTIONS_FORGOTTEN] == 1
+
+    def test_slow_is_disconnected(self, agent: Agent, trouble) -> None:
+        trouble(Delivery.SLOW)
+
+        assert connections_of(agent).closed == ["ill"]
+        assert counts_of(agent)[Metric.CLIENTS_TOO_SLOW] == 1
+
+    def test_too_large_is_only_counted(self, agent: Agent, trouble) -> None:
+        trouble(Delivery.TOO_LARGE)
+
+        assert self.live(agent) == {"well", "ill"}
+        assert connections_of(agent).closed == []
+        assert counts_of(agent)[Metric.FRAMES_TOO_LARGE] == 1

@@ -1,0 +1,204 @@
+"""Messages of one connection are handled in any order, and end as they were sent."""
+
+from itertools import permutations, product
+
+import pytest
+from farthing.agent import Agent
+from farthing.nostr.filters import Filter
+from farthing.store.sessions import Sessions, Subscription, close_order, request_order
+from farthing.store.sqlite import SqliteEngine
+from farthing.store.table import Delete, Engine, Table
+
+from tests.relay.stepping import Flow, MirroringEngine, interleave
+from tests.relay.world import START, Client, Clock, made, make_agent
+
+LIFE = 7500
+
+
+@pytest.fixture
+def mirror(engine: Engine) -> MirroringEngine:
+    return MirroringEngine(engine)
+
+
+@pytest.fixture
+def agent(mirror: MirroringEngine, clock: Clock) -> Agent:
+    return make_agent(mirror, clock)
+
+
+Message = tuple[str, int]  # a verb and when it was sent
+
+
+def kind_of(message: Message) -> int:
+    """Each REQ of a sequence asks for a kind of its own."""
+    return 1000 + message[1]
+
+
+def handle(sessions: Sessions, message: Message) -> None:
+    verb, time = message
+    if verb == "REQ":
+        filters = (Filter(kinds=frozenset([kind_of(message)])),)
+        sessions.subscribe(Subscription("me", "x", request_order(time), filters), START)
+    else:
+        sessions.unsubscribe("me", "x", close_order(time), START)
+
+
+def live_kinds(sessions: Sessions, messages: list[Message]) -> set[int]:
+    """Which of the messages' REQs would be sent an event now."""
+    events = [made(kind=kind_of(message)) for message in messages]
+    return {event.kind for event, _ in sessions.interested(events)}
+
+
+def expected_kinds(sent: list[Message]) -> set[int]:
+    last = sent[-1]
+    return {kind_of(last)} if last[0] == "REQ" else set()
+
+
+SEQUENCES = [
+    [(verb, 10 * number) for number, verb in enumerate(verbs, 1)]
+    for length in (2, 3, 4)
+    for verbs in product(["REQ", "CLOSE"], repeat=length)
+    if "REQ" in verbs
+]
+
+
+def sequence_name(sent: list[Message]) -> str:
+    return "-".join(verb for verb, _ in sent)
+
+
+def test_every_order_of_handling_ends_as_sent(sqlite: SqliteEngine) -> None:
+    for sent in SEQUENCES:
+        for handled in permutations(sent):
+            sessions = Sessions(sqlite, LIFE)
+            for message in handled:
+                handle(sessions, message)
+
+            assert live_kinds(sessions, sent) == expected_kinds(sent), handled
+            expected_ids = {"x"} if sent[-1][0] == "REQ" else set()
+            assert sessions.subscription_ids("me") == expected_ids, handled
+            _start_anew(sqlite, sessions)
+
+
+def _start_anew(engine: Engine, sessions: Sessions) -> None:
+    sessions.disconnect("me")
+    engine.write(Delete(Table.SESSIONS, "s#me#x", "s"))
+
+
+def test_the_same_on_dynamodb(mirror: MirroringEngine) -> None:
+    sent = [("REQ", 10), ("CLOSE", 20), ("REQ", 30)]
+    for handled in permutations(sent):
+        sessions = Sessions(mirror, LIFE)
+        for message in handled:
+            handle(sessions, message)
+
+        assert live_kinds(sessions, sent) == {kind_of(sent[-1])}
+        sessions.disconnect("me")
+        assert mirror.sessions == set()
+
+
+@pytest.mark.parametrize("handled", list(permutations([("REQ", 10), ("CLOSE", 10)])))
+def test_a_close_beats_a_req_of_the_same_millisecond(sqlite, handled) -> None:
+    sessions = Sessions(sqlite, LIFE)
+    for message in handled:
+        handle(sessions, message)
+
+    assert live_kinds(sessions, list(handled)) == set()
+
+
+@pytest.mark.parametrize("sent", SEQUENCES[4:20], ids=sequence_name)
+def test_handled_side_by_side_they_end_as_sent(sqlite: SqliteEngine, sent) -> None:
+    mirror = MirroringEngine(sqlite)
+    for seed in range(12):
+        flows: list[Flow] = [
+            lambda engine, message=message: handle(Sessions(engine, LIFE), message)
+            for message in sent
+        ]
+
+        interleave(mirror, flows, seed, shuffle=False)
+
+        sessions = Sessions(mirror, LIFE)
+        assert live_kinds(sessions, sent) == expected_kinds(sent), seed
+        sessions.disconnect("me")
+        # Only the memory of a CLOSE may be left, which expires soon; no entry leaks.
+        assert mirror.sessions <= {("s#me#x", "s")}, seed
+        _start_anew(mirror, sessions)
+
+
+@pytest.mark.parametrize("sent", SEQUENCES[4:20], ids=sequence_name)
+def test_whatever_goes_side_by_side_within_each(sqlite: SqliteEngine, sent) -> None:
+    for seed in range(12):
+        flows: list[Flow] = [
+            lambda engine, message=message: handle(Sessions(engine, LIFE), message)
+            for message in sent
+        ]
+
+        interleave(sqlite, flows, seed, shuffle=True)
+
+        sessions = Sessions(sqlite, LIFE)
+        assert live_kinds(sessions, sent) == expected_kinds(sent), seed
+        sessions.disconnect("me")
+        assert live_kinds(sessions, sent) == set(), seed
+        _start_anew(sqlite, sessions)
+
+
+class TestThroughFrames:
+    def test_a_req_that_comes_after_its_close_is_not_answered(self, client: Client) -> None:
+        assert client.send("CLOSE", "x", time_ms=2000) == []
+        assert client.send("REQ", "x", {}, time_ms=1000) == []
+        assert client.agent.sessions.subscription_ids(client.id) == set()
+
+    def test_a_req_that_was_replaced_before_it_came_does_not_close_its_successor(
+        self, client: Client
+    ) -> None:
+        assert client.send("REQ", "x", {"kinds": [2]}, time_ms=2000) == [["EOSE", "x"]]
+        assert client.send("REQ", "x", {"kinds": [1]}, time_ms=1000) == []
+
+        events = [made(kind=1), made(kind=2)]
+        interested = list(client.agent.sessions.interested(events))
+        assert [event.kind for event, _ in interested] == [2]
+
+    def test_a_refused_req_leaves_a_later_one_alone(self, client: Client) -> None:
+        client.send("REQ", "x", {}, time_ms=2000)
+
+        assert client.send("REQ", "x", {"kinds": [4]}, time_ms=1000) == []
+        assert client.agent.sessions.subscription_ids(client.id) == {"x"}
+
+
+class TestLeaks:
+    def test_nothing_is_left_after_a_disconnect(self, agent: Agent, mirror) -> None:
+        client = Client(agent, greeted=False)
+        client.send("REQ", "a", {"kinds": [1, 2], "limit": 0}, {"authors": ["a" * 64]})
+        client.send("REQ", "b", {"#t": ["x", "y" * 300]})
+        client.send("REQ", "b", {"ids": ["b" * 64]})
+        client.send("REQ", "#", {})
+        assert len(mirror.sessions) > 8
+
+        agent.sessions.disconnect(client.id)
+
+        assert mirror.sessions == set()
+
+    def test_a_replaced_subscription_leaves_no_entries(self, agent: Agent, mirror) -> None:
+        client = Client(agent)
+        client.send("REQ", "x", {"kinds": [1]})
+        before = set(mirror.sessions)
+        client.send("REQ", "x", {"kinds": [2, 3, 4, 5]})
+
+        client.send("REQ", "x", {"kinds": [1]})
+
+        assert len(mirror.sessions) == len(before)
+
+    def test_a_close_is_remembered_for_a_minute(self, sqlite, clock: Clock) -> None:
+        sessions = Sessions(sqlite, LIFE)
+        sessions.unsubscribe("me", "x", close_order(20), START)
+        clock.now = START + 61
+
+        assert sqlite.purge_expired() == 1
+
+    def test_the_rest_expires_with_the_connection(self, agent: Agent, clock: Clock) -> None:
+        Client(agent).send("REQ", "x", {})
+        event = made()
+        assert len(list(agent.sessions.interested([event]))) == 1
+
+        clock.now += agent.settings.connection_seconds
+
+        assert list(agent.sessions.interested([event])) == []
+        assert agent.sessions.get("client") is None
