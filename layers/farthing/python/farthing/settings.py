@@ -48,7 +48,7 @@ class Settings:
     host: str = _setting("127.0.0.1", "Address that the local server binds to")
     port: int = _setting(7777, "Port of the local server, HTTP and WebSocket")
     data: str = _setting(".farthing", "Folder with all state of the local server")
-    workers: int = _setting(32, "Handler threads of the local server")
+    workers: int = _setting(8, "Threads of the local server for everything but writes")
     table_prefix: str = _setting("farthing-", "Prefix of the DynamoDB tables' names")
 
     # Who may write
