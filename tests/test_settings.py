@@ -3,6 +3,7 @@
 from dataclasses import fields
 
 import pytest
+
 from farthing.nostr.events import public_key_of
 from farthing.settings import InvalidSetting, Settings, documentation
 

@@ -12,7 +12,6 @@ from farthing.relay.audit import audit as audit_ledger
 from farthing.settings import Settings
 from farthing.store.ledger import LedgerError, Peer
 from farthing.store.sqlite import SqliteEngine
-
 from infra.local.identity import with_identity
 from infra.local.peers import new_peer
 

@@ -12,9 +12,9 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from farthing.store.table import StoreError
 from greenlet import getcurrent, greenlet
 
+from farthing.store.table import StoreError
 from infra.local.workers import Mailbox
 
 log = logging.getLogger("farthing")

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from farthing.cloud.outbound import HttpOutbound
 from farthing.ilp.outbound import Response
-
 from infra.local.hub import Hub
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import urllib3
+
 from farthing.cloud.outbound import HttpOutbound
 from farthing.ilp.client import (
     NotPayable,
@@ -24,7 +25,6 @@ from farthing.ilp.packet import InvalidPacket, Reject
 from farthing.ilp.toon import NotEncodable, dumps_event
 from farthing.nostr.events import Event, sign_event
 from farthing.settings import Settings
-
 from infra.local.identity import kept_secret, with_identity
 from infra.local.peers import local_token
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from farthing.ilp.tokens import is_strong, new_token
 from farthing.settings import Settings
 from farthing.store.ledger import Ledger, Peer, PeerExists, hash_token
-
 from infra.local.folder import CannotStart
 from infra.local.identity import kept_secret
 

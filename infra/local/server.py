@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 from base64 import b64decode
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
+
 from farthing.agent import Agent
 from farthing.cloud import runtime
 from farthing.nostr.messages import Verb, notice
@@ -19,7 +21,6 @@ from farthing.relay.identity import publish_identity
 from farthing.settings import Settings
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Table
-
 from infra.local.folder import CannotStart, hold_folder
 from infra.local.gateway import SocketContext, http_event
 from infra.local.hub import Hub
@@ -69,6 +70,8 @@ STREAM_CONSUMERS = {
     "sequencer": Table.EVENTS,
     "push": Table.CHANGES,
 }
+# An event that is passed over would never get a number.
+PATIENT = {"sequencer"}
 
 
 def load_handler(function: str) -> Handler:
@@ -81,7 +84,13 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         self._folder = hold_folder(Path(settings.data))
-        self.settings = replace(with_identity(settings), connection_seconds=_CONNECTION_SECONDS)
+        # Bound before anything else: what we publish of ourselves names the port.
+        self._listener = _bind(settings.host, settings.port)
+        self.settings = replace(
+            with_identity(settings),
+            port=self._listener.getsockname()[1],
+            connection_seconds=_CONNECTION_SECONDS,
+        )
         self.url = f"{self.settings.host}:{self.settings.port}"
 
     async def start(self) -> None:
@@ -89,7 +98,7 @@ class Server:
         sys.setswitchinterval(_SWITCH_SECONDS)
         self._stopping = False
         self._mailbox = LoopMailbox(asyncio.get_running_loop())
-        self._workers = Workers(settings.workers, self._mailbox)
+        self._workers = Workers(max(1, settings.workers), self._mailbox)
         self._engine = SqliteEngine(Path(settings.data))
         self._hub = Hub(self._engine.flush, self._mailbox)
         self._engine.park_in(self._hub)
@@ -109,14 +118,11 @@ class Server:
         self._pump = StreamPump(
             self._engine,
             {name: (table, load_handler(name)) for name, table in STREAM_CONSUMERS.items()},
+            PATIENT,
         )
         self._pump.start()
         self._upkeep = asyncio.create_task(self._keep_up())
-        try:
-            await self._listen()
-        except (OSError, OverflowError) as error:
-            await self.stop()
-            raise CannotStart(f"cannot listen on {self.url}: {error}") from error
+        await self._listen()
 
     async def _listen(self) -> None:
         app = web.Application(client_max_size=1024 * 1024)
@@ -126,11 +132,7 @@ class Server:
             app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_SECONDS
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self.settings.host, self.settings.port)
-        await site.start()
-        assert site._server is not None
-        port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-        self.url = f"{self.settings.host}:{port}"
+        await web.SockSite(self._runner, self._listener).start()
 
     async def stop(self) -> None:
         """Take nothing new, finish what is in hand, and leave a closed database behind."""
@@ -235,6 +237,14 @@ def _http_response(answer: dict[str, Any] | None) -> web.Response:
     return web.Response(status=answer["statusCode"], body=content, headers=answer.get("headers"))
 
 
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, OverflowError) as error:
+        raise CannotStart(f"cannot listen on {host}:{port}: {error}") from error
+
+
 async def serve(settings: Settings) -> None:
     """Run until SIGINT or SIGTERM."""
     server = Server(settings)
@@ -254,6 +264,7 @@ def _welcome(server: Server) -> str:
     rows = [
         ("relay", f"ws://{server.url}"),
         ("information", f"http://{server.url}"),
+        ("ILP", f"http://{server.url}/ilp"),
         ("public key", settings.pubkey),
         ("ILP address", settings.own_ilp_address),
         ("data", os.path.abspath(settings.data)),

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from aiohttp import WSCloseCode, web
-from farthing.relay.connections import Delivery
 
+from farthing.relay.connections import Delivery
 from infra.local.gateway import SocketContext, route_key
 from infra.local.hub import Hub
 from infra.local.workers import LoopMailbox, Workers

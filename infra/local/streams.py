@@ -1,10 +1,10 @@
 """What DynamoDB Streams and its event source mappings do: hand changes to handlers, in order, at
-least once, with retries, past a record that no retry helps."""
+least once, with retries, past a record that no retry helps, unless none may be left out."""
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from farthing.store.sqlite import Change, SqliteEngine
@@ -17,18 +17,24 @@ _BATCH = 100
 _ATTEMPTS = 5
 _POLL_SECONDS = 1.0
 _FIRST_WAIT = 0.05
+_LONGEST_WAIT = 5.0
 _ARN_PREFIX = "arn:aws:dynamodb:local:000000000000:table/farthing-"
 
 Handler = Callable[[dict[str, Any], object], dict[str, Any]]
 
 
 class StreamPump:
-    """Drives each consumer from the outbox in a thread of its own."""
+    """Drives each consumer from the outbox in a thread of its own. `patient` names those who never
+    give up on a change: what comes behind it waits."""
 
     def __init__(
-        self, engine: SqliteEngine, consumers: Mapping[str, tuple[Table, Handler]]
+        self,
+        engine: SqliteEngine,
+        consumers: Mapping[str, tuple[Table, Handler]],
+        patient: Collection[str] = (),
     ) -> None:
         self._engine = engine
+        self._patient = patient
         self._stopping = threading.Event()
         self._wake = {name: threading.Event() for name in consumers}
         self._position = {name: engine.stream_position(name) for name in consumers}
@@ -68,23 +74,28 @@ class StreamPump:
 
     def _hand_over(self, name: str, table: Table, handler: Handler) -> None:
         while changes := self._engine.stream_after(self._position[name], _BATCH):
-            self._handle(name, handler, [each for each in changes if each.table is table])
+            if not self._handle(name, handler, [each for each in changes if each.table is table]):
+                return
             self._position[name] = changes[-1].sequence
             self._engine.stream_advance(self._position)
 
-    def _handle(self, name: str, handler: Handler, changes: Sequence[Change]) -> None:
+    def _handle(self, name: str, handler: Handler, changes: Sequence[Change]) -> bool:
+        """Whether the consumer is through with them. A patient one may not be, when we stop."""
         attempt = 0
         while changes:
             failed = _first_failure(handler, changes)
             if failed is None:
-                return
+                break
             attempt = attempt + 1 if failed == 0 else 1
             changes = changes[failed:]
-            if attempt >= _ATTEMPTS:
+            if name in self._patient and self._stopping.is_set():
+                return False
+            if attempt < _ATTEMPTS or name in self._patient:
+                self._stopping.wait(min(_FIRST_WAIT * 2 ** min(attempt, 10), _LONGEST_WAIT))
+            else:
                 log.error("%s gives up on change %d", name, changes[0].sequence)
                 changes, attempt = changes[1:], 0
-            else:
-                self._stopping.wait(_FIRST_WAIT * 2**attempt)
+        return True
 
 
 def _first_failure(handler: Handler, changes: Sequence[Change]) -> int | None:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import orjson
+from tqdm import tqdm
+
 from farthing.nostr.events import InvalidEvent, parse_event, verify
 from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import Keeping
@@ -20,8 +22,6 @@ from farthing.store.events import EventStore, Outcome, StoredEvent
 from farthing.store.planner import Reader, order
 from farthing.store.postings import sort_key
 from farthing.store.sqlite import SqliteEngine
-from tqdm import tqdm
-
 from infra.local.hub import Hub
 
 _BATCH = 512

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
-from farthing.settings import Settings
 
+from farthing.settings import Settings
 from infra.local.payer import relay_url
 
 

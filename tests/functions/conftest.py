@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from farthing.agent import Agent
-from farthing.cloud import runtime
 from moto import mock_aws
 
+from farthing.agent import Agent
+from farthing.cloud import runtime
 from tests.relay.world import Clock, MotoTables, aws_credentials, make_agent
 
 SAMPLES = Path(__file__).parents[2] / "events"

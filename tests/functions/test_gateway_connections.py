@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+
 from farthing.cloud.connections import GatewayConnections
 from farthing.relay.connections import Delivery
 

@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import pytest
+
 from farthing.agent import Agent
 from farthing.cloud import runtime
 from farthing.nostr.filters import Filter
 from farthing.store.sessions import Subscription
-
 from tests.functions.conftest import Invoke, sample
 from tests.relay.world import START, connections_of
 

@@ -1,11 +1,12 @@
 """ILP addresses and the prefixes that cover them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from farthing.ilp import address
 from farthing.ilp.address import InvalidAddress
 from farthing.ilp.oer import InvalidPacket
-from hypothesis import given
-from hypothesis import strategies as st
 
 SEGMENT = st.text("abzAZ09_~-", min_size=1, max_size=12)
 SCHEME = st.sampled_from(

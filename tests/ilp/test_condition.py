@@ -5,6 +5,9 @@ import hmac
 
 import pytest
 from coincurve import PrivateKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from farthing.ilp import condition as conditions
 from farthing.ilp.condition import (
     InvalidKey,
@@ -16,8 +19,6 @@ from farthing.ilp.condition import (
     interop_fulfillments,
     quote_fulfillment,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 P = 2**256 - 2**32 - 977
 N = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+
 from farthing.ilp.packet import Fulfill, InvalidPacket, Prepare, Reject, decode, encode
 
 HERE = Path(__file__).resolve().parent

@@ -1,10 +1,11 @@
 """Canonical OER: what is written can be read, and has no second spelling."""
 
 import pytest
-from farthing.ilp import oer
-from farthing.ilp.oer import InvalidOer, InvalidPacket, Reader
 from hypothesis import given
 from hypothesis import strategies as st
+
+from farthing.ilp import oer
+from farthing.ilp.oer import InvalidOer, InvalidPacket, Reader
 
 
 @pytest.mark.parametrize(

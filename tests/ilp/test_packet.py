@@ -5,6 +5,9 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from farthing.ilp import packet as codec
 from farthing.ilp.oer import length, var_octets
 from farthing.ilp.packet import (
@@ -18,8 +21,6 @@ from farthing.ilp.packet import (
     decode_reply,
     encode,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 EXPIRY = datetime(2030, 1, 2, 3, 4, 5, 678000, UTC)
 CONDITION = bytes(range(32))

@@ -5,10 +5,11 @@ from contextlib import suppress
 
 import pytest
 import toons
-from farthing.ilp import toon
-from farthing.ilp.toon import InvalidToon, NotEncodable
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+from farthing.ilp import toon
+from farthing.ilp.toon import InvalidToon, NotEncodable
 
 GM = {
     "id": "a" * 64,

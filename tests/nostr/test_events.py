@@ -7,6 +7,9 @@ import nostr_sdk
 import orjson
 import pytest
 from coincurve import PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
 from farthing.nostr.events import (
     MAX_CREATED_AT,
     Event,
@@ -18,8 +21,6 @@ from farthing.nostr.events import (
     verify,
 )
 from farthing.nostr.kinds import Keeping, keeping
-from hypothesis import given
-from hypothesis import strategies as st
 
 SECRET = bytes(range(1, 33))
 # The field and the group order of secp256k1: the first numbers that are out of range.

@@ -4,11 +4,11 @@ import random
 from typing import Any
 
 import pytest
-from farthing.nostr.events import MAX_CREATED_AT, Event
-from farthing.nostr.filters import Filter, InvalidFilter, parse_filter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farthing.nostr.events import MAX_CREATED_AT, Event
+from farthing.nostr.filters import Filter, InvalidFilter, parse_filter
 from tests.nostr.naive import naive_match
 
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)

@@ -2,6 +2,9 @@
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from farthing.nostr import messages
 from farthing.nostr.messages import (
     ClientMessage,
@@ -12,8 +15,6 @@ from farthing.nostr.messages import (
     check_subscription_id,
     parse_message,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NUMBERS = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)

@@ -6,6 +6,9 @@ from hashlib import sha256
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from farthing.nostr.negentropy import (
     Initiator,
     InvalidItems,
@@ -15,8 +18,6 @@ from farthing.nostr.negentropy import (
 )
 from farthing.nostr.negentropy.reconcile import MIN_FRAME_LIMIT
 from farthing.nostr.negentropy.wire import MAX_U64
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 Item = tuple[int, bytes]
 LATEST = MAX_U64 - 1

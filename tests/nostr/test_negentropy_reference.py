@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from farthing.nostr.negentropy import Initiator, Responder, SealedVector
 
 Item = tuple[int, bytes]

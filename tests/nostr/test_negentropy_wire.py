@@ -4,6 +4,9 @@ import time
 import tracemalloc
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
 from farthing.nostr.negentropy.wire import (
     INFINITY,
     MAX_U64,
@@ -20,8 +23,6 @@ from farthing.nostr.negentropy.wire import (
     encode_varint,
     minimal_bound,
 )
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 MEGABYTE = 1 << 20
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from moto import mock_aws
+
 from farthing.agent import Agent
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Engine
-from moto import mock_aws
-
 from tests.relay.world import Client, Clock, MotoTables, aws_credentials, make_agent
 
 

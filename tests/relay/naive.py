@@ -3,7 +3,6 @@
 from typing import Any
 
 from farthing.nostr.events import Event
-
 from tests.nostr.naive import naive_match
 
 

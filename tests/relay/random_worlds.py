@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from farthing.nostr.events import Event
-
 from tests.relay.world import START, hex_id, made
 
 AUTHORS = [letter * 64 for letter in "abc"]

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from farthing.agent import Agent
 from farthing.nostr.events import public_key_of
 from farthing.relay.caller import Caller
-
 from tests.relay.world import ALICE, BOB, HOST, START, Client
 
 AgentWith = Callable[..., Agent]

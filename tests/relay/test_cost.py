@@ -1,12 +1,12 @@
 """What the common messages cost by DynamoDB's rules, and how long one would wait for them."""
 
 import pytest
+
 from farthing.agent import Agent
 from farthing.nostr.events import public_key_of
 from farthing.relay.fan_out import fan_out
 from farthing.store.counting import Cost, CountingEngine
 from farthing.store.sqlite import SqliteEngine
-
 from tests.relay.world import ALICE, START, Client, Clock, hex_id, make_agent, signed
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+
 from farthing.agent import Agent
 from farthing.nostr.events import public_key_of
-
 from tests.relay.world import ALICE, BOB, OWNER, START, Client, signed
 
 AgentWith = Callable[..., Agent]

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
 from farthing.nostr.events import Event
 from farthing.nostr.filters import Filter
 from farthing.store.events import EventStore, Outcome, event_item
@@ -11,7 +12,6 @@ from farthing.store.faulty import Crash, Fault, FaultyEngine, at
 from farthing.store.planner import Reader
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Put, StoreError, Table
-
 from tests.relay.world import START, made
 
 ME = "a" * 64

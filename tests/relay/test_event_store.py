@@ -1,13 +1,13 @@
 """The event store: what is kept, replaced and deleted."""
 
 import pytest
+
 from farthing.agent import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.filters import parse_filter
 from farthing.store.events import Outcome
 from farthing.store.postings import postings_of, sort_key
 from farthing.store.table import Delete, Table
-
 from tests.relay.world import START, Clock, hex_id, made
 
 ME, STRANGER = "a" * 64, "b" * 64

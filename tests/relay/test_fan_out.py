@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from farthing.agent import Agent
 from farthing.nostr.events import Event, public_key_of
 from farthing.nostr.filters import parse_filter
@@ -14,7 +15,6 @@ from farthing.relay.meter import Metric
 from farthing.store.sessions import Sessions, Subscription, event_keys, index_keys
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Engine
-
 from tests.nostr.naive import naive_match
 from tests.relay.random_worlds import World
 from tests.relay.world import (

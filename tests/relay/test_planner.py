@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from farthing.agent import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.filters import parse_filter
@@ -20,7 +21,6 @@ from farthing.store.postings import (
 )
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Engine
-
 from tests.relay.naive import NaiveStore
 from tests.relay.random_worlds import World
 from tests.relay.world import START, Clock, MotoTables, hex_id, made, make_agent
@@ -192,9 +192,11 @@ class TestScanning:
         assert [event.id for event in found] == [event.id for event in reversed(events[10:])]
 
     def test_a_short_list_may_be_read_to_its_end(self, reader: Reader) -> None:
-        filter = {"authors": [A], "#t": ["nowhere"], "since": START + 10}
+        twenty = {"authors": [A], "#t": ["nowhere"], "since": START + 10}
+        assert list(reader.find(parse_filter(twenty))) == []
 
-        assert list(reader.find(parse_filter(filter))) == []
+        with pytest.raises(ScanTooLong):
+            list(reader.find(parse_filter({**twenty, "since": START + 9})))
 
     def test_nothing_is_read_for_what_matches_nothing(self, engine: Engine) -> None:
         reader = Reader(engine, None, max_scan=0)  # type: ignore[arg-type]

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from farthing.agent import Agent
 from farthing.nostr.events import public_key_of
-
 from tests.relay.world import ALICE, BOB, START, Client, Clock, signed
 
 AgentWith = Callable[..., Agent]

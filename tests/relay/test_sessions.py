@@ -3,12 +3,12 @@
 from itertools import permutations, product
 
 import pytest
+
 from farthing.agent import Agent
 from farthing.nostr.filters import Filter
 from farthing.store.sessions import Sessions, Subscription, close_order, request_order
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Delete, Engine, Table
-
 from tests.relay.stepping import Flow, MirroringEngine, interleave
 from tests.relay.world import START, Client, Clock, made, make_agent
 

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+
 from farthing.agent import Agent
 from farthing.nostr.events import Event, public_key_of
 from farthing.relay.connections import Delivery
@@ -13,7 +14,6 @@ from farthing.relay.meter import Metric
 from farthing.store.faulty import FaultyEngine
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Query
-
 from tests.relay.world import (
     ALICE,
     BOB,

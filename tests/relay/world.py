@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+
 from farthing.agent import Agent
 from farthing.nostr.events import Event, sign_event
 from farthing.relay.caller import Caller
@@ -54,6 +55,9 @@ class RecordingConnections:
         if delivery is Delivery.DELIVERED:
             self.posted.extend((connection_id, orjson.loads(frame)) for frame in frames)
         return delivery
+
+    def post_in_order(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+        return self.post(connection_id, frames)
 
     def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
         deliveries = {

@@ -5,6 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from farthing.store.table import (
     EXPIRES,
     Absent,
@@ -25,9 +28,6 @@ from farthing.store.table import (
     TransactionCancelled,
     read_all,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.store.conftest import START, Clock
 
 EVENTS, POSTINGS, LEDGER, SESSIONS = Table.EVENTS, Table.POSTINGS, Table.LEDGER, Table.SESSIONS

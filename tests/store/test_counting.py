@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from farthing.store.attributes import item_size, value_size
 from farthing.store.counting import Cost, CountingEngine
 from farthing.store.sqlite import SqliteEngine

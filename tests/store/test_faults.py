@@ -13,6 +13,7 @@ from botocore.exceptions import (
     NoCredentialsError,
     ReadTimeoutError,
 )
+
 from farthing.store.attributes import marshal, marshal_key
 from farthing.store.dynamodb import DynamoDBEngine
 from farthing.store.dynamodb_faults import Backoff
@@ -37,7 +38,6 @@ from farthing.store.table import (
     TransactWrite,
     Write,
 )
-
 from tests.store.conftest import CREDENTIALS, REGION
 
 LEDGER, POSTINGS = Table.LEDGER, Table.POSTINGS

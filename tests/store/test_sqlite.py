@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
 from farthing.store.sqlite import Change, SqliteEngine
 from farthing.store.table import (
     EXPIRES,
@@ -22,7 +23,6 @@ from farthing.store.table import (
     Table,
     TransactionCancelled,
 )
-
 from tests.store.conftest import START, Clock
 
 EVENTS, CHANGES, POSTINGS = Table.EVENTS, Table.CHANGES, Table.POSTINGS

@@ -6,12 +6,13 @@ import sys
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from farthing.store.attributes import marshal_json, typed, unmarshal, unmarshal_json
 from farthing.store.sqlite import Change
 from farthing.store.streams import StreamChange, parse_record, records_of
 from farthing.store.table import STREAMED, Table
-from hypothesis import given
-from hypothesis import strategies as st
 
 ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/farthing-"
 

@@ -17,6 +17,7 @@ from farthing.store.changes import ChangeLog
 from farthing.store.events import EventStore
 from farthing.store.ledger import Ledger
 from farthing.store.planner import Reader
+from farthing.store.routes import RoutingTable
 from farthing.store.sessions import Sessions
 from farthing.store.syncs import Syncs
 from farthing.store.table import Engine
@@ -56,6 +57,10 @@ class Agent:
     @cached_property
     def changes(self) -> ChangeLog:
         return ChangeLog(self.engine)
+
+    @cached_property
+    def routes(self) -> RoutingTable:
+        return RoutingTable(self.engine, clock=self.clock)
 
     @cached_property
     def syncs(self) -> Syncs:

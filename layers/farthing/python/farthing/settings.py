@@ -77,6 +77,12 @@ class Settings:
     max_packet: int = _setting(10**13, "Largest amount of one packet, likewise")
     packets_per_minute: int = _setting(10000, "Packets of a peer per minute")
     min_delivery_ms: int = _setting(100, "Milliseconds that a packet for us must have left")
+    forward_fee: int = _setting(0, "What we keep of each packet that we forward")
+    forward_fee_ppm: int = _setting(
+        1000, "And that many millionths of its amount: 1000 is a tenth of a percent"
+    )
+    forward_margin_ms: int = _setting(1000, "Milliseconds that we take from a forwarded packet")
+    forward_max_ms: int = _setting(30000, "Milliseconds that we wait for the next hop at most")
     quote_seconds: int = _setting(300, "Seconds that a quoted price is meant to hold")
     profile: str = _setting("", "Content of the owner's kind 0, as JSON; none if empty")
 

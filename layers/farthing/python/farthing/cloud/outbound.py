@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import urllib3
 
-from farthing.ilp.outbound import OutboundFailed, Response
+from farthing.ilp.outbound import OutboundFailed, OutboundTimeout, Response
 
 # A reply larger than any packet is not read to its end.
 _LARGEST_REPLY = 64 * 1024
@@ -29,5 +29,7 @@ class HttpOutbound:
                 return Response(reply.status, reply.read(_LARGEST_REPLY))
             finally:
                 reply.release_conn()
+        except urllib3.exceptions.ReadTimeoutError:
+            raise OutboundTimeout("no answer in time") from None
         except urllib3.exceptions.HTTPError as error:
             raise OutboundFailed(type(error).__name__) from None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from farthing.agent import Agent
 from farthing.ilp.address import is_prefix
 from farthing.ilp.delivery import deliver
+from farthing.ilp.forwarding import forward
 from farthing.ilp.packet import (
     Code,
     Fulfill,
@@ -24,6 +25,7 @@ from farthing.ilp.passage import Passage
 from farthing.ilp.reject import (
     AmountTooLarge,
     InsufficientTimeout,
+    NextHopRejected,
     Rejected,
     TimedOut,
     Unreachable,
@@ -58,11 +60,6 @@ def deliver_here(agent: Agent, passage: Passage) -> Fulfill | None:
     return None
 
 
-def forward(_agent: Agent, passage: Passage) -> Fulfill | None:
-    """What is addressed to others goes on to the next hop."""
-    raise Unreachable(f"no route to {passage.prepare.destination}")
-
-
 STEPS: Sequence[Step] = (check_expiry, check_amount, deliver_here, forward)
 
 
@@ -84,6 +81,8 @@ def _run(agent: Agent, peer: Peer, octets: bytes) -> Fulfill | Reject:
         raise Unreachable("no step took the packet")
     except Rejected as rejected:
         return _reject(agent, rejected.code, rejected.message, rejected.data)
+    except NextHopRejected as rejected:
+        return rejected.reject
     except InvalidPacket as error:
         return _reject(agent, Code.F01_INVALID_PACKET, str(error))
     except Exception:

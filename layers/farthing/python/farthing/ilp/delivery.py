@@ -145,11 +145,10 @@ def max_balance(agent: Agent, passage: Passage) -> int:
 
 def store_paid(agent: Agent, passage: Passage, event: Event, receipt: Receipt) -> None:
     """Returns when event, payment and receipt are durable."""
-    payment = agent.ledger.payment(receipt, max_balance(agent, passage))
     if passage.milliseconds_left(agent.now_ms) <= 0:
         raise TimedOut("the packet has expired")
     try:
-        _commit(agent, event, payment)
+        _commit(agent, event, receipt, max_balance(agent, passage))
     except (StoreError, Rejected):
         # Paid all the same if an answer was lost after the commit, or a repeat has overtaken us.
         if agent.ledger.receipt(receipt.peer, receipt.condition, event.id) is None:
@@ -167,8 +166,9 @@ def complete(agent: Agent, event: Event) -> None:
         agent.events.save(event)
 
 
-def _commit(agent: Agent, event: Event, payment: Payment) -> None:
+def _commit(agent: Agent, event: Event, receipt: Receipt, most: int) -> None:
     try:
+        payment = agent.ledger.payment(receipt, most)
         if event.keeping is Keeping.EPHEMERAL:
             _pay(agent, payment)
             _pass_on(agent, event)

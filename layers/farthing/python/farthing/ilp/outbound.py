@@ -11,6 +11,10 @@ class OutboundFailed(Exception):
     """No answer: the other side is not there, or not in time."""
 
 
+class OutboundTimeout(OutboundFailed):
+    """The request may have arrived, but no answer came in time."""
+
+
 class NotRegistered(ValueError):
     """The URL is not under the peer's registered endpoint."""
 

@@ -1,7 +1,7 @@
 """Why a packet is not fulfilled: narrow classes, each with its reject code."""
 
 from farthing.ilp.oer import u64
-from farthing.ilp.packet import Code
+from farthing.ilp.packet import Code, Reject
 
 
 class Rejected(Exception):
@@ -46,8 +46,8 @@ class RefusedByReceiver(Rejected):
     code = Code.F99_APPLICATION_ERROR
 
 
-class Internal(Rejected):
-    code = Code.T00_INTERNAL_ERROR
+class PeerUnreachable(Rejected):
+    code = Code.T01_PEER_UNREACHABLE
 
 
 class InsufficientLiquidity(Rejected):
@@ -62,5 +62,17 @@ class TimedOut(Rejected):
     code = Code.R00_TRANSFER_TIMED_OUT
 
 
+class InsufficientSourceAmount(Rejected):
+    code = Code.R01_INSUFFICIENT_SOURCE_AMOUNT
+
+
 class InsufficientTimeout(Rejected):
     code = Code.R02_INSUFFICIENT_TIMEOUT
+
+
+class NextHopRejected(Exception):
+    """The next hop's own Reject, which goes back as it is: `triggeredBy` says whose it was."""
+
+    def __init__(self, reject: Reject) -> None:
+        super().__init__(reject.message)
+        self.reject = reject

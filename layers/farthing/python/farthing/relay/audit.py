@@ -21,9 +21,6 @@ from farthing.store.table import Query, Table, read_all
 
 _EVENTS_AT_ONCE = 100
 
-# (reference, event id) of everything that receipts say was paid.
-_Paid = set[tuple[str, str]]
-
 
 @dataclass
 class Audit:
@@ -44,13 +41,24 @@ def audit(agent: Agent) -> Audit:
         held[hold.peer] += hold.amount
     for stranger in held.keys() - set(accounts):
         result.differences.append(f"{held[stranger]} held of {stranger}, who was never a peer")
-    paid: _Paid = set()
+    paid = _Paid()
     for peer_id in accounts:
         result.peers += 1
         _audit_peer(agent, peer_id, result)
         _audit_account(agent, peer_id, held[peer_id], result, paid)
+    for peer_id in {*accounts, *paid.onward}:
+        payable = agent.ledger.balance(peer_id).payable
+        _compare(result, peer_id, "payable", payable, paid.onward[peer_id])
     _audit_events(agent, result, paid)
     return result
+
+
+@dataclass
+class _Paid:
+    """What receipts say: (reference, event id) of what was stored, and what is due to whom."""
+
+    events: set[tuple[str, str]] = field(default_factory=set)
+    onward: Counter[str] = field(default_factory=Counter)
 
 
 def _audit_peer(agent: Agent, peer_id: str, result: Audit) -> None:
@@ -64,18 +72,20 @@ def _audit_account(agent: Agent, peer_id: str, held: int, result: Audit, paid: _
     for receipt in agent.ledger.receipts(peer_id):
         result.receipts += 1
         total += receipt.amount
-        paid.add((receipt.reference, receipt.event_id))
+        paid.events.add((receipt.reference, receipt.event_id))
+        paid.onward[receipt.next_hop] += receipt.outgoing
         _audit_receipt(agent, receipt, result)
     balance = agent.ledger.balance(peer_id)
     result.posted += balance.posted
     result.pending += balance.pending
-    for name, kept, found in (
-        ("posted", balance.posted, total),
-        ("pending", balance.pending, held),
-        ("owed", balance.owed, balance.posted + balance.pending),
-    ):
-        if kept != found:
-            result.differences.append(f"peer {peer_id}: {name} is {kept} and adds up to {found}")
+    _compare(result, peer_id, "posted", balance.posted, total)
+    _compare(result, peer_id, "pending", balance.pending, held)
+    _compare(result, peer_id, "owed", balance.owed, balance.posted + balance.pending)
+
+
+def _compare(result: Audit, peer_id: str, name: str, kept: int, found: int) -> None:
+    if kept != found:
+        result.differences.append(f"peer {peer_id}: {name} is {kept} and adds up to {found}")
 
 
 def _audit_receipt(agent: Agent, receipt: Receipt, result: Audit) -> None:
@@ -89,8 +99,9 @@ def _audit_receipt(agent: Agent, receipt: Receipt, result: Audit) -> None:
 
 
 def _was_stored(agent: Agent, receipt: Receipt) -> bool:
-    """An event that has been replaced, deleted or has expired since was stored all the same."""
-    if keeping(receipt.kind) is not Keeping.REGULAR:
+    """An event that has been replaced, deleted or has expired since was stored all the same. A
+    packet that was forwarded stored nothing here."""
+    if receipt.next_hop or keeping(receipt.kind) is not Keeping.REGULAR:
         return True
     has_expired = receipt.event_expires is not None and receipt.event_expires <= agent.now
     return has_expired or agent.events.was_here(receipt.event_id)
@@ -101,7 +112,7 @@ def _audit_events(agent: Agent, result: Audit, paid: _Paid) -> None:
         result.events += 1
         if event.payment is None and _ought_to_be_paid(agent, event):
             result.differences.append(f"event {event.id} is stored without payment")
-        if event.payment is not None and (event.payment, event.id) not in paid:
+        if event.payment is not None and (event.payment, event.id) not in paid.events:
             result.differences.append(f"event {event.id} names a payment without a receipt")
 
 

@@ -24,7 +24,7 @@ from farthing.relay.caller import Caller
 from farthing.relay.connections import Delivery
 from farthing.relay.fan_out import settle_deliveries
 from farthing.relay.subscribe import Overtaken, TooManySubscriptions, open_subscription
-from farthing.relay.visibility import is_visible
+from farthing.relay.visibility import check_readable, is_visible
 from farthing.store.changes import Change
 from farthing.store.sessions import Cursor, Feed, Lease, Subscription, request_order
 
@@ -41,79 +41,89 @@ def changes(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
         check_subscription_id(subscription_id)
     except Refused:
         return changes_error(subscription_id, "invalid subscription id")
-    wanted = _parse(agent, message)
-    if wanted is None:
-        return changes_error(subscription_id, "invalid filter")
-    subscription = Subscription(
-        caller.connection_id,
-        subscription_id,
-        request_order(caller.time_ms),
-        (wanted.events,),
-        Feed.CHANGES,
-    )
-    if not wanted.live:
-        pubkeys = caller.arrive().pubkeys
-        return _Answer(agent, subscription, pubkeys).send(wanted)
-    return _go_live(agent, caller, subscription, wanted)
-
-
-def _parse(agent: Agent, message: ClientMessage) -> ChangesFilter | None:
+    order = request_order(caller.time_ms)
     try:
-        wanted = parse_changes_filter(message.parts[1] if len(message.parts) == 2 else None)
-    except InvalidFilter:
-        return None
-    fits = wanted.events.value_count() <= agent.settings.max_filter_values
-    return wanted if fits else None
+        wanted = _parse(agent, message)
+        subscription = Subscription(
+            caller.connection_id, subscription_id, order, (wanted.events,), Feed.CHANGES
+        )
+        answer = _go_live if wanted.live else _answer_once
+        return answer(agent, caller, subscription, wanted)
+    except Overtaken:
+        return None  # the later message is answered, and that answer is the one that counts
+    except Exception as error:
+        # The client is about to be told ERR: nothing may come after that.
+        agent.sessions.unsubscribe(caller.connection_id, subscription_id, order + 1, agent.now)
+        if isinstance(error, InvalidFilter):
+            return changes_error(subscription_id, "invalid filter")
+        if isinstance(error, TooManySubscriptions):
+            return changes_error(subscription_id, "too many subscriptions")
+        raise
+
+
+def _parse(agent: Agent, message: ClientMessage) -> ChangesFilter:
+    wanted = parse_changes_filter(message.parts[1] if len(message.parts) == 2 else None)
+    if wanted.events.value_count() > agent.settings.max_filter_values:
+        raise InvalidFilter("too many values")
+    return wanted
+
+
+def _answer_once(
+    agent: Agent, caller: Caller, subscription: Subscription, wanted: ChangesFilter
+) -> str | None:
+    # An open subscription of this id ends, as with any request: two would mix up their numbers.
+    connection, in_force = agent.engine.together(
+        caller.arrive,
+        lambda: agent.sessions.unsubscribe(
+            subscription.connection_id, subscription.id, subscription.order, agent.now
+        ),
+    )
+    if not in_force:
+        raise Overtaken
+    check_readable(subscription.filters, connection.pubkeys)
+    answer = _Answer(agent, subscription, wanted.since)
+    answer.begin(connection.pubkeys)
+    return answer.send(wanted.limit)
 
 
 def _go_live(
     agent: Agent, caller: Caller, subscription: Subscription, wanted: ChangesFilter
 ) -> str | None:
     # Held from before the first moment at which anyone could bring an entry.
-    agent.sessions.begin_cursor(subscription, wanted.since, _lease(agent))
-    try:
-        pubkeys = open_subscription(agent, caller, subscription)
-        answer = _Answer(agent, subscription, pubkeys)
-        end = answer.send(wanted)
-        if end is None or not answer.post([end]):
-            return None
-    except Overtaken:
+    cursor: Cursor
+    _, cursor = agent.engine.together(
+        caller.arrive,
+        lambda: agent.sessions.begin_cursor(subscription, wanted.since, _lease(agent)),
+    )
+    pubkeys = open_subscription(agent, caller, subscription)
+    answer = _Answer(agent, subscription, wanted.since)
+    answer.begin(pubkeys)
+    end = answer.send(wanted.limit)
+    if end is None or not answer.post(end):
         return None
-    except TooManySubscriptions:
-        _give_up(agent, subscription)
-        return changes_error(subscription.id, "too many subscriptions")
-    except Exception:
-        _give_up(agent, subscription)
-        raise
-    if agent.sessions.leave_cursor(subscription, Cursor(max(answer.last, wanted.since))):
+    number = max(answer.last, wanted.since)
+    if agent.sessions.leave_cursor(subscription, cursor._replace(number=number)):
         push(agent, subscription)
     return None
 
 
-def _give_up(agent: Agent, subscription: Subscription) -> None:
-    agent.sessions.unsubscribe(
-        subscription.connection_id, subscription.id, subscription.order + 1, agent.now
-    )
-
-
 def push(agent: Agent, subscription: Subscription) -> None:
     """Send a live subscription what it has not had yet."""
-    while True:
-        cursor = agent.sessions.take_cursor(subscription, _lease(agent))
-        if cursor is None or not agent.sessions.is_open(subscription):
-            return
-        connection = agent.sessions.get(subscription.connection_id)
-        if connection is None:
-            return
+    while (cursor := agent.sessions.take_cursor(subscription, _lease(agent))) is not None:
+        answer = _Answer(agent, subscription, cursor.number)
         try:
-            answer = _Answer(agent, subscription, connection.pubkeys)
-            last = max(cursor.number, answer.last)
-            if not answer.send_between(cursor.number, last):
+            connection = agent.sessions.get(subscription.connection_id)
+            if connection is None or not agent.sessions.is_open(subscription):
+                return
+            answer.begin(connection.pubkeys)
+            if not answer.send_rest():
                 return
         except Exception:
-            agent.sessions.leave_cursor(subscription, cursor)  # for whoever tries again
+            # For whoever tries again, from behind what has gone out.
+            agent.sessions.leave_cursor(subscription, cursor._replace(number=answer.reached))
             raise
-        if not agent.sessions.leave_cursor(subscription, Cursor(last, cursor.told)):
+        told = agent.sessions.leave_cursor(subscription, cursor._replace(number=answer.reached))
+        if not told and answer.reached >= answer.last:
             return
 
 
@@ -125,8 +135,14 @@ def push_changes(agent: Agent, entries: Sequence[Change]) -> None:
         (subscription.connection_id, subscription.id): subscription
         for _, subscription in agent.sessions.interested(events, Feed.CHANGES)
     }
+    failures = []
     for subscription in interested.values():
-        push(agent, subscription)
+        try:
+            push(agent, subscription)
+        except Exception as failure:  # the others do not wait for this one
+            failures.append(failure)
+    if failures:
+        raise ExceptionGroup("not every subscription has got its entries", failures)
 
 
 def _lease(agent: Agent) -> Lease:
@@ -134,61 +150,66 @@ def _lease(agent: Agent) -> Lease:
 
 
 class _Answer:
-    """Entries on their way to one subscription. `last` is the log's maximum as it began."""
+    """Entries on their way to one subscription.
 
-    def __init__(self, agent: Agent, subscription: Subscription, pubkeys: frozenset[str]) -> None:
+    `last` is the log's maximum as it began, and `reached` the number up to which all has been sent.
+    """
+
+    def __init__(self, agent: Agent, subscription: Subscription, since: int) -> None:
         self._agent = agent
         self._subscription = subscription
-        self._pubkeys = pubkeys
         self._filter: Filter = subscription.filters[0]
-        self._scanned = 0
-        self.last = agent.changes.last_number()
+        self._since = since
+        self.reached = since
 
-    def send(self, wanted: ChangesFilter) -> str | None:
+    def begin(self, pubkeys: frozenset[str]) -> None:
+        """Take the snapshot that is sent, for someone authenticated as these keys."""
+        self._pubkeys = pubkeys
+        self._scanned = 0
+        self._deadline = self._agent.clock() + self._agent.settings.changes_seconds
+        self.last = self._agent.changes.last_number()
+
+    def send(self, limit: int | None) -> str | None:
         """Send what is in the log; the EOSE that ends it, None if the client is gone."""
-        settings = self._agent.settings
-        limit = None if wanted.limit is None else min(wanted.limit, settings.max_limit)
-        deadline = self._agent.clock() + settings.changes_seconds
-        sent = 0
-        for some in self._batches(wanted.since, self.last):
-            frames = self._frames(some)
-            if limit is not None and sent + len(frames) > limit:
-                frames = frames[: limit - sent]
-                at = frames[-1][0] if frames else self._before(some, wanted.since)
-                return self._cut(frames, at)
-            if not self.post([frame for _, frame in frames]):
-                return None
-            sent += len(frames)
-            behind = some[-1].number
-            if self._is_enough(deadline, behind):
-                return changes_eose(self._subscription.id, self.last, behind)
+        most = None if limit is None else min(limit, self._agent.settings.max_limit)
+        sent, last_sent = 0, self._since
+        for some in self._batches():
+            for number, frame in self._frames(some):
+                if sent == most:
+                    return self._truncated(last_sent)
+                if not self.post(frame):
+                    return None
+                sent, last_sent = sent + 1, number
+            if self._is_enough(some[-1].number):
+                return self._truncated(some[-1].number)
         return changes_eose(self._subscription.id, self.last)
 
-    def _cut(self, frames: Sequence[tuple[int, str]], at: int) -> str | None:
-        """End an answer whose limit is reached, behind the last entry that it holds."""
-        if not self.post([frame for _, frame in frames]):
-            return None
+    def _truncated(self, at: int) -> str:
         return changes_eose(self._subscription.id, self.last, at)
 
-    @staticmethod
-    def _before(some: Sequence[Change], since: int) -> int:
-        return max(since, some[0].number - 1)
-
-    def _is_enough(self, deadline: float, behind: int) -> bool:
+    def _is_enough(self, number: int) -> bool:
         too_long = self._scanned >= self._agent.settings.max_scan
-        return behind < self.last and (too_long or self._agent.clock() > deadline)
+        return number < self.last and (too_long or self._agent.clock() > self._deadline)
 
-    def send_between(self, since: int, last: int) -> bool:
-        """Send the entries of a range; False if the client is gone."""
-        return all(
-            self.post([frame for _, frame in self._frames(some)])
-            for some in self._batches(since, last)
-        )
+    def send_rest(self) -> bool:
+        """Send the rest, or as much as there is time for; False if the client is gone."""
+        for some in self._batches():
+            for number, frame in self._frames(some):
+                if not self.post(frame):
+                    return False
+                self.reached = number
+            self.reached = some[-1].number
+            if self._is_enough(self.reached):
+                return True
+        self.reached = max(self.reached, self.last)
+        return True
 
-    def _batches(self, since: int, last: int) -> Iterator[list[Change]]:
+    def _batches(self) -> Iterator[list[Change]]:
         authors = self._filter.authors
         few = authors is not None and len(authors) <= _MOST_AUTHOR_LISTS
-        entries = self._agent.changes.between(since, last, sorted(authors or ()) if few else None)
+        entries = self._agent.changes.between(
+            self._since, self.last, sorted(authors or ()) if few else None
+        )
         while some := list(islice(entries, _AT_ONCE)):
             self._scanned += len(some)
             yield some
@@ -216,10 +237,9 @@ class _Answer:
             return False
         return filter.authors is None or entry.pubkey in filter.authors
 
-    def post(self, frames: Sequence[str]) -> bool:
-        if not frames:
-            return True
+    def post(self, frame: str) -> bool:
+        """One by one: where a post fails it is known how far the ones before have come."""
         agent, connection_id = self._agent, self._subscription.connection_id
-        delivery = agent.connections.post_in_order(connection_id, frames)
+        delivery = agent.connections.post_in_order(connection_id, [frame])
         settle_deliveries(agent, [(connection_id, delivery)])
         return delivery not in (Delivery.GONE, Delivery.SLOW)

@@ -22,10 +22,10 @@ def number_events(agent: Agent, arrivals: Sequence[Arrival]) -> int:
         if not waiting:
             return numbered
         try:
-            done = agent.changes.append(agent.changes.last_number(), waiting)
+            done = agent.changes.append(agent.changes.counter(), waiting)
         except AlreadyNumbered as known:
             waiting = [arrival for arrival in waiting if arrival.id not in known.ids]
-        except CounterMoved:
+        except (CounterMoved, Contended):
             continue
         else:
             numbered += done

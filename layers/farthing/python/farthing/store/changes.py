@@ -2,18 +2,23 @@
 
 Entries are packed into chunks, one a commit, and chunks into buckets, so that no partition takes
 all writes for ever. A second list by author serves those who follow few authors. The counter moves
-in the transaction that writes the entries it counts: numbers have no gaps and never change, and who
-has read the counter finds every entry up to it.
+in the transaction that writes the entries it counts: numbers have no gaps and never change.
+
+DynamoDB may show one item of a transaction a moment before another. The log is therefore read by
+its numbers, and a reader waits where one is missing; an author's list, where a gap would not show,
+is read only as far as later commits stand behind it.
 """
 
 import heapq
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from farthing.store.table import (
     MAX_TRANSACTION,
     Absent,
     Condition,
+    Contended,
     Engine,
     Equals,
     Put,
@@ -34,6 +39,10 @@ _NUMBER = "n"
 _ID, _PUBKEY, _KIND = 64, 64, 4  # characters of an entry's parts
 _ENTRY = _ID + _PUBKEY + _KIND
 _AUTHOR_PAGE = 100
+_LOG_PAGE = 50
+_ATTEMPTS = 20  # at an entry that is counted and does not show
+# Of these, at the log's end, an author's list may not show all yet: four full commits at least.
+_UNSETTLED = 4 * MOST_AT_ONCE
 
 
 class Arrival(NamedTuple):
@@ -77,9 +86,19 @@ class ChangeLog:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def last_number(self) -> int:
+    def counter(self) -> int:
         item = self._engine.get(Table.CHANGES, *_COUNTER)
         return 0 if item is None else int(item[_NUMBER])
+
+    def last_number(self) -> int:
+        """The highest number given, for readers: also by a commit whose chunk shows already, and
+        has been streamed, while the counter does not."""
+        last = self.counter()
+        while (
+            item := self._engine.get(Table.CHANGES, _log(last + 1), _sort_key(last + 1))
+        ) is not None:
+            last += len(item["e"]) // _ENTRY
+        return last
 
     def number_of(self, event_id: str) -> int | None:
         item = self._engine.get(Table.CHANGES, f"id#{event_id}", _NUMBER)
@@ -106,28 +125,42 @@ class ChangeLog:
         self, since: int, last: int, authors: Sequence[str] | None = None
     ) -> Iterator[Change]:
         """Entries above `since`, up to `last`, ascending; with `authors`, only theirs."""
-        if since >= last:
-            return iter(())
         if authors is None:
             return self._from_log(since, last)
-        lists = [self._from_author(author, since, last) for author in authors]
-        return heapq.merge(*lists)
+        settled = max(since, last - _UNSETTLED)
+        lists = [self._from_author(author, since, settled) for author in authors]
+        wanted = frozenset(authors)
+        newest = (entry for entry in self._from_log(settled, last) if entry.pubkey in wanted)
+        return chain(heapq.merge(*lists), newest if wanted else ())
 
     def _from_log(self, since: int, last: int) -> Iterator[Change]:
-        number = since + 1
-        while number <= last:
-            pk = _log(number)
-            # The chunk that holds the number begins at or before it.
-            floor = self._engine.query(
-                Query(Table.CHANGES, pk, high=_sort_key(number), backward=True, limit=1)
-            )
-            low = floor.rows[0].sk if floor.rows else None
-            query = Query(Table.CHANGES, pk, low=low, high=_sort_key(last), limit=50)
-            for row in read_all(self._engine, query):
-                yield from (change for change in chunk(row) if since < change.number <= last)
-            number = ((number - 1) // BUCKET + 1) * BUCKET + 1
+        reached, attempts = since, 0
+        while reached < last:
+            before = reached
+            for entry in self._from_bucket(reached + 1, last):
+                if entry.number != reached + 1:
+                    break
+                yield entry
+                reached += 1
+            attempts = attempts + 1 if reached == before else 0
+            if attempts == _ATTEMPTS:
+                raise Contended("the log is being written")
+
+    def _from_bucket(self, first: int, last: int) -> Iterator[Change]:
+        """Entries from `first` on, in the bucket that it belongs to."""
+        pk = _log(first)
+        # The chunk that holds the first one begins at or before it.
+        floor = self._engine.query(
+            Query(Table.CHANGES, pk, high=_sort_key(first), backward=True, limit=1)
+        )
+        low = floor.rows[0].sk if floor.rows else None
+        query = Query(Table.CHANGES, pk, low=low, high=_sort_key(last), limit=_LOG_PAGE)
+        for row in read_all(self._engine, query):
+            yield from (entry for entry in chunk(row) if first <= entry.number <= last)
 
     def _from_author(self, author: str, since: int, last: int) -> Iterator[Change]:
+        if since >= last:
+            return
         query = Query(
             Table.CHANGES, f"by#{author}", _sort_key(since + 1), _sort_key(last),
             limit=_AUTHOR_PAGE,

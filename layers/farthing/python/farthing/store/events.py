@@ -35,7 +35,7 @@ from farthing.store.table import (
 
 _EVENT = "e"  # sort key of an event, or of the tombstone in its place
 _ADDRESS = "a"  # sort key of an address
-_ATTEMPTS = 10
+_ATTEMPTS = 100  # each lost race means that somebody else has got on
 _MOST_DELETERS = 100
 
 

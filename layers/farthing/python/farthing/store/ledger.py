@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
-from farthing.store.payment import Payment
+from farthing.store.payment import Payment, PaymentRefused
 from farthing.store.table import (
     EXPIRES,
     Absent,
@@ -33,6 +33,7 @@ from farthing.store.table import (
 _PEER = "peer"
 _TOKEN = "token"  # noqa: S105 - a sort key
 _BALANCE = "balance"
+_PUBKEY = "pubkey"
 _REQUEST = "request"
 _PEERS = "peers"  # partition that lists them
 _FORMER = "former-peers"  # and those that were removed, whose history stays
@@ -68,12 +69,16 @@ class Peer:
     asset_code: str = ""
     asset_scale: int = 0
     jwt_secret: bytes = b""  # sealed; see `ilp.tokens`
+    pubkey: str = ""  # the peer's Nostr key: routes name their next hop by it
+    outgoing_token: bytes = b""  # what we show at the peer's endpoint, sealed
+    active: bool = True  # packets are taken from it and sent to it
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
     posted: int = 0
     pending: int = 0
+    payable: int = 0  # what we owe the peer for packets that it took on
     owed: int = 0  # what the limit is held against
 
 
@@ -92,6 +97,8 @@ class Receipt:
     size: int
     scheme: str
     event_expires: int | None = None  # when the event leaves by itself (NIP-40)
+    next_hop: str = ""  # whom the packet was forwarded to, and with how much
+    outgoing: int = 0
 
     @property
     def reference(self) -> str:
@@ -117,6 +124,14 @@ def hash_token(token: str) -> str:
     return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def _places(peer: Peer) -> list[tuple[str, str]]:
+    """Where a peer's record stands: under its id, and under whatever else finds it at once."""
+    places = [(_PEERS, peer.id), (f"token#{peer.token_hash}", _TOKEN)]
+    if peer.pubkey:
+        places.append((f"pubkey#{peer.pubkey}", _PUBKEY))
+    return places
+
+
 def _balance_key(peer: str) -> str:
     return f"balance#{peer}"
 
@@ -137,13 +152,12 @@ class Ledger:
         item = asdict(peer)
         try:
             self._engine.transact(
-                [
-                    Put(Table.LEDGER, _PEERS, peer.id, item, Absent()),
-                    Put(Table.LEDGER, f"token#{peer.token_hash}", _TOKEN, item, Absent()),
-                ]
+                [Put(Table.LEDGER, *place, item, Absent()) for place in _places(peer)]
             )
         except TransactionCancelled:
-            raise PeerExists(f"there is a peer {peer.id!r} or one with this token") from None
+            raise PeerExists(
+                f"there is a peer {peer.id!r}, or one with this token or key"
+            ) from None
 
     def remove_peer(self, peer_id: str) -> bool:
         """Forget a peer. Its balance and receipts stay: they are history."""
@@ -152,8 +166,7 @@ class Ledger:
             return False
         self._engine.transact(
             [
-                Delete(Table.LEDGER, _PEERS, peer.id),
-                Delete(Table.LEDGER, f"token#{peer.token_hash}", _TOKEN),
+                *(Delete(Table.LEDGER, *place) for place in _places(peer)),
                 Put(Table.LEDGER, _FORMER, peer.id, {}),
             ]
         )
@@ -170,6 +183,9 @@ class Ledger:
     def peer_by_token_hash(self, token_hash: str) -> Peer | None:
         return _peer(self._engine.get(Table.LEDGER, f"token#{token_hash}", _TOKEN))
 
+    def peer_by_pubkey(self, pubkey: str) -> Peer | None:
+        return _peer(self._engine.get(Table.LEDGER, f"pubkey#{pubkey}", _PUBKEY))
+
     def peers(self) -> Iterator[Peer]:
         for row in read_all(self._engine, Query(Table.LEDGER, _PEERS)):
             peer = _peer(row.item)
@@ -185,7 +201,8 @@ class Ledger:
 
     def balance(self, peer_id: str) -> Balance:
         item = self._engine.get(Table.LEDGER, _balance_key(peer_id), _BALANCE) or {}
-        return Balance(item.get("posted", 0), item.get("pending", 0), item.get("owed", 0))
+        parts = ("posted", "pending", "owed", "payable")
+        return Balance(**{part: item.get(part, 0) for part in parts})
 
     def receipt(self, peer_id: str, condition: str, event_id: str) -> Receipt | None:
         item = self._engine.get(Table.LEDGER, *_receipt_key(peer_id, condition, event_id))
@@ -198,14 +215,26 @@ class Ledger:
     def payment(self, receipt: Receipt, max_balance: int) -> Payment:
         """A payment at once, to be committed in one transaction with what it pays for.
 
-        The receipt comes first: it is there already if the packet is a repeat.
+        The receipt comes first: it is there already if the packet is a repeat. PaymentRefused if
+        the amount alone is over the limit.
         """
         pk, sk = _receipt_key(receipt.peer, receipt.condition, receipt.event_id)
         writes: list[TransactWrite] = [Put(Table.LEDGER, pk, sk, asdict(receipt), Absent())]
+        if receipt.amount > max_balance:
+            raise PaymentRefused([False, True], [None, None])
         if receipt.amount:
             moved = {"posted": receipt.amount, "owed": receipt.amount}
             writes.append(_movement(receipt.peer, moved, receipt.amount, max_balance))
         return Payment(writes, receipt.reference)
+
+    def forwarded(self, receipt: Receipt) -> list[TransactWrite]:
+        """What goes along when a held amount is kept for a packet that was forwarded."""
+        pk, sk = _receipt_key(receipt.peer, receipt.condition, receipt.event_id)
+        writes: list[TransactWrite] = [Put(Table.LEDGER, pk, sk, asdict(receipt), Absent())]
+        if receipt.outgoing:
+            owed = {"payable": receipt.outgoing}
+            writes.append(Add(Table.LEDGER, _balance_key(receipt.next_hop), _BALANCE, owed))
+        return writes
 
     # Holds, for packets whose end lies with others
 
@@ -213,6 +242,8 @@ class Ledger:
         """Reserve an amount until the packet is settled; False if the balance has no room."""
         if not hold.amount:
             return True
+        if hold.amount > max_balance:
+            return False
         moved = {"pending": hold.amount, "owed": hold.amount}
         try:
             self._engine.transact(
@@ -279,6 +310,7 @@ class Ledger:
 
 
 def _movement(peer: str, moved: dict[str, int], amount: int, max_balance: int) -> Add:
+    # Holds also where there is no balance yet: an amount over the limit must not come this far.
     condition = LessThan("owed", max_balance - amount + 1)
     return Add(Table.LEDGER, _balance_key(peer), _BALANCE, moved, condition=condition)
 

@@ -22,6 +22,7 @@ from farthing.store.table import (
     ConditionFailed,
     Delete,
     Engine,
+    Equals,
     Item,
     LessThan,
     Put,
@@ -64,7 +65,10 @@ class Lease(NamedTuple):
 
 
 class Cursor(NamedTuple):
+    """How far a live changes subscription is, in the hands of the one who serves it."""
+
     number: int  # everything up to here has been sent
+    until_ms: int  # the holder's lease, by which it is known
     told: int = 0  # how often others have come in vain
 
 
@@ -86,6 +90,11 @@ class Subscription:
         # Listed by its order too: whoever tidies up after an older one leaves this one's alone.
         listed = f"{_LISTED}{self.order}#{self.id}"
         return [(_listing(self.connection_id), listed), *((key, sk) for key in keys)]
+
+    @property
+    def traces(self) -> list[tuple[str, str]]:
+        """(pk, sk) of whatever goes when the subscription does, beside its own item."""
+        return [*self.entries, *([_cursor_key(self)] if self.feed is Feed.CHANGES else [])]
 
 
 def request_order(time_ms: int) -> int:
@@ -192,13 +201,14 @@ class Sessions:
         )
         stale = _subscription(subscription.connection_id, subscription.id, old)
         if not settled:
-            self._forget_entries(subscription, keep=stale)
+            self._forget_traces(subscription, keep=stale)
             return int(old["o"]) if old is not None else subscription.order + 1
         if stale is not None:
-            self._forget_entries(stale, keep=subscription)
+            self._forget_traces(stale, keep=subscription)
         return subscription.order
 
-    def unsubscribe(self, connection_id: str, subscription_id: str, order: int, now: int) -> None:
+    def unsubscribe(self, connection_id: str, subscription_id: str, order: int, now: int) -> bool:
+        """Close a subscription, if one is open. False if a later message has already settled it."""
         closing = Subscription(connection_id, subscription_id, order, ())
         if self._in_order:
             pk, sk = _subscription_key(connection_id, subscription_id)
@@ -207,7 +217,8 @@ class Sessions:
             settled, old = self._settle(closing, {"o": order, EXPIRES: now + _CLOSE_SECONDS})
         stale = _subscription(connection_id, subscription_id, old)
         if settled and stale is not None:
-            self._forget_entries(stale, keep=None)
+            self._forget_traces(stale, keep=None)
+        return settled
 
     def _settle(self, subscription: Subscription, item: Item) -> tuple[bool, Item | None]:
         """Put the item unless a later one stands there; and what stood or stands there."""
@@ -218,9 +229,9 @@ class Sessions:
         except ConditionFailed as failure:
             return False, failure.current
 
-    def _forget_entries(self, stale: Subscription, keep: Subscription | None) -> None:
-        kept = set(keep.entries) if keep is not None else set()
-        deletes = [Delete(Table.SESSIONS, pk, sk) for pk, sk in stale.entries
+    def _forget_traces(self, stale: Subscription, keep: Subscription | None) -> None:
+        kept = set(keep.traces) if keep is not None else set()
+        deletes = [Delete(Table.SESSIONS, pk, sk) for pk, sk in stale.traces
                    if (pk, sk) not in kept]  # fmt: skip
         if deletes:
             self._engine.write_batch(deletes)
@@ -253,7 +264,7 @@ class Sessions:
             deletes.add(key)
             open_one = _subscription(connection_id, subscription_id, items.get(key))
             if open_one is not None:
-                deletes.update(open_one.entries)
+                deletes.update(open_one.traces)
         self._engine.write_batch([Delete(Table.SESSIONS, pk, sk) for pk, sk in sorted(deletes)])
 
     def is_open(self, subscription: Subscription) -> bool:
@@ -261,32 +272,42 @@ class Sessions:
         item = self._engine.get(Table.SESSIONS, pk, sk)
         return item is not None and "f" in item and item["o"] == subscription.order
 
-    def begin_cursor(self, subscription: Subscription, number: int, lease: Lease) -> None:
+    def begin_cursor(self, subscription: Subscription, number: int, lease: Lease) -> Cursor:
         """Note how far a live changes subscription is, with ourselves as the one who serves it."""
         item = {"at": number, "until": lease.until_ms, EXPIRES: lease.now_ms // 1000 + self._life}
         self._engine.write(Put(Table.SESSIONS, *_cursor_key(subscription), item))
+        return Cursor(number, lease.until_ms)
 
     def take_cursor(self, subscription: Subscription, lease: Lease) -> Cursor | None:
-        """Become the one who serves the subscription. None if another does, who is then told to
-        look again when it is through."""
+        """Become the one who serves the subscription. None if it is closed, or if another serves
+        it, who is then told to look again when it is through."""
         key = _cursor_key(subscription)
-        while True:
-            take = Add(Table.SESSIONS, *key, {}, {"until": lease.until_ms},
-                       LessThan("until", lease.now_ms))  # fmt: skip
+        while (standing := self._engine.get(Table.SESSIONS, *key)) is not None:
+            free = standing["until"] < lease.now_ms
+            amounts = {} if free else {"told": 1}
+            assign = {"until": lease.until_ms} if free else {}
+            # Nothing is made anew where the cursor is gone, and nobody told who has just left.
+            unchanged = Equals("until", standing["until"])
             try:
-                taken = self._engine.write(take)
-                break
+                item = self._engine.write(
+                    Add(Table.SESSIONS, *key, amounts, assign, unchanged)
+                )  # fmt: skip
             except ConditionFailed:
-                told = self._engine.write(Add(Table.SESSIONS, *key, {"told": 1}))
-                if told is None or told["until"] >= lease.now_ms:
-                    return None
-        assert taken is not None
-        return Cursor(taken["at"], taken.get("told", 0)) if "at" in taken else None
+                continue
+            assert item is not None
+            return Cursor(item["at"], lease.until_ms, item.get("told", 0)) if free else None
+        return None
 
     def leave_cursor(self, subscription: Subscription, cursor: Cursor) -> bool:
         """Stop serving; whether somebody has come meanwhile, and one has to look again."""
         assign = {"at": cursor.number, "until": 0}
-        left = self._engine.write(Add(Table.SESSIONS, *_cursor_key(subscription), {}, assign))
+        mine = Equals("until", cursor.until_ms)
+        try:
+            left = self._engine.write(
+                Add(Table.SESSIONS, *_cursor_key(subscription), {}, assign, mine)
+            )
+        except ConditionFailed:
+            return False  # closed, or we took too long and another has taken over
         return left is not None and left.get("told", 0) != cursor.told
 
     def interested(

@@ -1,0 +1,142 @@
+"""A packet for others: find the next hop, keep our fee, send it on, and settle by what comes back.
+
+The incoming amount is held before the packet leaves and kept only when the next hop's fulfillment
+is the condition's preimage. Condition and data go through untouched.
+"""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import sha256
+
+from farthing.agent import Agent
+from farthing.ilp.address import is_peer
+from farthing.ilp.outbound import OutboundFailed, OutboundTimeout
+from farthing.ilp.packet import Fulfill, InvalidPacket, Prepare, Reject, decode_reply, encode
+from farthing.ilp.passage import Passage
+from farthing.ilp.reject import (
+    InsufficientLiquidity,
+    InsufficientSourceAmount,
+    InsufficientTimeout,
+    NextHopRejected,
+    PeerUnreachable,
+    RateLimited,
+    TimedOut,
+    Unreachable,
+    WrongCondition,
+)
+from farthing.ilp.tokens import unseal
+from farthing.relay.meter import Metric
+from farthing.store.ledger import Hold, Peer, Receipt
+
+OCTETS = "application/octet-stream"
+
+
+def forward(agent: Agent, passage: Passage) -> Fulfill:
+    repeated = agent.ledger.receipt(passage.peer.id, passage.prepare.condition.hex(), "")
+    if repeated is not None:
+        return Fulfill(bytes.fromhex(repeated.fulfillment))
+    check_rate(agent, passage)
+    next_hop = choose_next_hop(agent, passage)
+    onward = onward_packet(agent, passage)
+    hold = hold_amount(agent, passage)
+    try:
+        fulfill = send_onward(agent, next_hop, onward)
+    except BaseException:
+        agent.ledger.release(hold)
+        raise
+    settle(agent, passage, hold, next_hop, onward, fulfill)
+    return fulfill
+
+
+def check_rate(agent: Agent, passage: Passage) -> None:
+    most = agent.settings.packets_per_minute
+    if agent.sessions.count_packet(passage.peer.id, agent.now) > most:
+        raise RateLimited(f"at most {most} packets a minute")
+
+
+def choose_next_hop(agent: Agent, passage: Passage) -> Peer:
+    destination = passage.prepare.destination
+    if is_peer(destination):
+        raise Unreachable("what is addressed to peer. is never forwarded")
+    route = agent.routes.lookup(destination)
+    peer = None if route is None else agent.ledger.peer_by_pubkey(route.next_hop)
+    if peer is None or not peer.endpoint or not peer.active:
+        raise Unreachable(f"no route to {destination}")
+    if peer.id == passage.peer.id:
+        raise Unreachable("the only route leads back to where the packet came from")
+    return peer
+
+
+def onward_packet(agent: Agent, passage: Passage) -> Prepare:
+    """The packet as it leaves: less our fee, with less time."""
+    settings, amount = agent.settings, passage.prepare.amount
+    fee = settings.forward_fee + amount * settings.forward_fee_ppm // 1_000_000
+    if amount and amount - fee <= 0:
+        raise InsufficientSourceAmount(f"the fee of {fee} leaves nothing to forward")
+    expires_ms = min(
+        passage.expires_ms - settings.forward_margin_ms, agent.now_ms + settings.forward_max_ms
+    )
+    if expires_ms - agent.now_ms < settings.forward_margin_ms:
+        raise InsufficientTimeout("too little time is left to forward")
+    expires = datetime.fromtimestamp(expires_ms / 1000, UTC)
+    expires = expires.replace(microsecond=expires_ms % 1000 * 1000)
+    return replace(passage.prepare, amount=amount - fee if amount else 0, expires_at=expires)
+
+
+def hold_amount(agent: Agent, passage: Passage) -> Hold:
+    packet = sha256(encode(passage.prepare)).hexdigest()
+    hold = Hold(passage.peer.id, packet, passage.prepare.amount, passage.expires_ms)
+    maximum = passage.peer.max_balance or agent.settings.max_balance
+    if not agent.ledger.hold(hold, maximum):
+        raise InsufficientLiquidity("the balance limit is reached")
+    return hold
+
+
+def send_onward(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
+    """What the next hop answers; anything but a true fulfillment raises."""
+    owner = bytes.fromhex(agent.settings.secret_key)
+    token = unseal(owner, next_hop.id, next_hop.outgoing_token).decode()
+    headers = {"Content-Type": OCTETS, "Accept": OCTETS, "Authorization": f"Bearer {token}"}
+    seconds = (onward.expires_at.timestamp() * 1000 - agent.now_ms) / 1000
+    try:
+        response = agent.outbound.post(next_hop.endpoint, headers, encode(onward), seconds)
+        if response.status != 200:
+            raise PeerUnreachable(f"the next hop answered HTTP {response.status}")
+        reply = decode_reply(response.body)
+    except OutboundTimeout:
+        raise TimedOut("the next hop did not answer in time") from None
+    except (OutboundFailed, InvalidPacket):
+        raise PeerUnreachable("the next hop does not answer") from None
+    if isinstance(reply, Reject):
+        raise NextHopRejected(reply)
+    if sha256(reply.fulfillment).digest() != onward.condition:
+        raise WrongCondition("the next hop's fulfillment is not the condition's preimage")
+    return reply
+
+
+def settle(
+    agent: Agent,
+    passage: Passage,
+    hold: Hold,
+    next_hop: Peer,
+    onward: Prepare,
+    fulfill: Fulfill,
+) -> None:
+    """Keep what was held, and owe the next hop what it is due, in one transaction."""
+    receipt = Receipt(
+        peer=passage.peer.id,
+        condition=passage.prepare.condition.hex(),
+        event_id="",
+        amount=passage.prepare.amount,
+        price=passage.prepare.amount - onward.amount,
+        time=agent.now,
+        fulfillment=fulfill.fulfillment.hex(),
+        kind=-1,
+        size=len(passage.prepare.data),
+        scheme="",
+        next_hop=next_hop.id,
+        outgoing=onward.amount,
+    )
+    if not agent.ledger.post(hold, agent.ledger.forwarded(receipt)):
+        raise TimedOut("the packet expired before it was settled")
+    agent.meter.count(Metric.REVENUE, receipt.price)

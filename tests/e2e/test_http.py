@@ -1,0 +1,163 @@
+"""Plain HTTP on the relay's port: the information document, health, and what is not there."""
+
+import json
+
+import pytest
+
+from farthing.settings import Settings
+from tests.e2e.authors import Author
+from tests.e2e.client import Background, RawClient
+from tests.e2e.http import Answer, request
+from tests.e2e.relay_process import RelayProcess, launch
+
+NOSTR_JSON = {"Accept": "application/nostr+json"}
+
+
+@pytest.fixture
+def ask(background: Background, relay: RelayProcess):
+    def ask(method: str, path: str = "/", headers: dict[str, str] | None = None) -> Answer:
+        return request(background, method, relay.http + path, headers)
+
+    return ask
+
+
+def test_the_information_document_tells_the_settings_in_force(ask, relay: RelayProcess):
+    answer = ask("GET", headers=NOSTR_JSON)
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "application/nostr+json"
+    document = json.loads(answer.body)
+    limits = document["limitation"]
+    settings = Settings(price_per_byte=0)
+
+    assert document["pubkey"] == relay.pubkey
+    assert document["name"] == settings.name
+    assert {1, 9, 11, 40, 42, 45, 70} <= set(document["supported_nips"])
+    same = (
+        "max_message_length",
+        "max_subscriptions",
+        "max_filters",
+        "max_limit",
+        "default_limit",
+        "max_event_tags",
+        "max_content_length",
+    )
+    assert {name: limits[name] for name in same} == {name: getattr(settings, name) for name in same}
+    assert limits["max_subid_length"] == 64
+    assert limits["created_at_upper_limit"] == settings.created_at_future
+    assert limits["payment_required"] is False
+    assert limits["auth_required"] is False
+
+
+def test_changed_settings_change_the_document(start_relay, background: Background):
+    relay = start_relay(name="A farthing's worth", max_subscriptions=7, contact="mailto:x@y.z")
+    document = json.loads(request(background, "GET", relay.http, NOSTR_JSON).body)
+    assert document["name"] == "A farthing's worth"
+    assert document["contact"] == "mailto:x@y.z"
+    assert document["limitation"]["max_subscriptions"] == 7
+    assert document["limitation"]["payment_required"] is True
+
+
+@pytest.mark.parametrize(
+    "accept", ["application/nostr+json, */*", "text/html,application/nostr+json"]
+)
+def test_accept_may_name_more(ask, accept: str):
+    assert "limitation" in json.loads(ask("GET", headers={"Accept": accept}).body)
+
+
+def test_any_web_page_may_read_it(ask):
+    for method in ("GET", "OPTIONS", "HEAD"):
+        answer = ask(method, headers={**NOSTR_JSON, "Origin": "https://client.example"})
+        assert answer.headers["Access-Control-Allow-Origin"] == "*"
+        assert answer.headers["Access-Control-Allow-Headers"] == "*"
+        assert "GET" in answer.headers["Access-Control-Allow-Methods"]
+    assert ask("OPTIONS").status == 204
+
+
+def test_a_browser_is_told_what_this_is(ask):
+    answer = ask("GET")
+    assert answer.status == 200
+    assert "Nostr" in answer.body
+    assert answer.headers["Content-Type"].startswith("text/plain")
+
+
+def test_health(ask):
+    assert json.loads(ask("GET", "/healthz").body) == {"status": "ok"}
+
+
+def test_head_has_no_body(ask):
+    answer = ask("HEAD", headers=NOSTR_JSON)
+    assert (answer.status, answer.body) == (200, "")
+    assert int(answer.headers["Content-Length"]) > 0
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/healthz/x", "/..%2f..%2fetc/passwd", "/%00", "//"])
+def test_what_is_not_there(ask, path: str):
+    assert ask("GET", path).status == 404
+
+
+def test_a_body_that_is_too_large(background: Background, relay: RelayProcess):
+    answer = request(background, "POST", relay.http + "/", body=b"x" * 3_000_000)
+    assert answer.status == 413
+
+
+def test_websocket_and_http_on_one_port(ask, client: RawClient, author: Author):
+    client.store(event := author.event())
+    assert ask("GET", "/healthz").status == 200
+    assert client.ids({"authors": [author.pubkey]}) == [event["id"]]
+
+
+def ends(data, settings: dict[str, object]) -> tuple[int, str]:
+    """The exit code and the complaint of a server that cannot start."""
+    with (data.parent / "complaint").open("w+") as log:
+        process = launch(data, settings, log)
+        try:
+            code = process.wait(20)
+        finally:
+            process.kill()
+            process.communicate()
+        log.seek(0)
+        return code, log.read()
+
+
+def test_a_busy_port(relay: RelayProcess, tmp_path):
+    code, complaint = ends(tmp_path / "data", {"port": relay.port})
+    assert code != 0
+    assert complaint.startswith(f"farthing: cannot listen on 127.0.0.1:{relay.port}: ")
+    assert len(complaint.splitlines()) == 1
+
+
+def test_a_data_folder_that_another_uses(relay: RelayProcess, client: RawClient, author: Author):
+    code, complaint = ends(relay.data, {"port": 0})
+    assert code != 0
+    assert complaint == f"farthing: another Farthing is running on {relay.data}\n"
+    client.store(author.event())
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"port": "http"}, "FARTHING_PORT"),
+        ({"port": 70000}, "FARTHING_PORT"),
+        ({"max_limit": -1}, "FARTHING_MAX_LIMIT"),
+        ({"secret_key": "abc"}, "FARTHING_SECRET_KEY"),
+        ({"secret_key": "0" * 64}, "FARTHING_SECRET_KEY"),
+        ({"free_pubkeys": "npub1xyz"}, "FARTHING_FREE_PUBKEYS"),
+        ({"data": "/dev/null/x"}, "/dev/null/x"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_setting_that_cannot_be(tmp_path, settings: dict[str, object], named: str):
+    code, complaint = ends(tmp_path / "data", settings)
+    assert code != 0
+    assert complaint.startswith("farthing: ")
+    assert named in complaint
+    assert "Traceback" not in complaint
+
+
+def test_a_key_file_that_holds_no_key(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "secret-key").write_text("")
+    code, complaint = ends(tmp_path / "data", {})
+    assert code != 0
+    assert "secret-key" in complaint
+    assert "Traceback" not in complaint

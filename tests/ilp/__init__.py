@@ -1,0 +1,1 @@
+"""Interledger: packets, the connector's steps, and events that are paid for."""

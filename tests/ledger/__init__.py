@@ -1,0 +1,1 @@
+"""The ledger: balances, holds, receipts, and what adds them up."""

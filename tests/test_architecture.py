@@ -1,0 +1,121 @@
+"""Arrows point one way: functions → cloud → verbs → store and protocol. No import goes back up."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LIBRARY = ROOT / "layers/farthing/python"
+
+# What each part of the library must not know.
+FORBIDDEN = {
+    "nostr": {"agent", "btp_nips", "cloud", "ilp", "relay", "store"},
+    "store": {"agent", "cloud", "relay", "settings"},
+    "relay": {"cloud"},
+    "ilp": {"cloud"},
+    "settings": {"agent", "cloud", "relay", "store"},
+    "agent": {"cloud"},
+}
+AWS = {"aws_lambda_powertools", "boto3", "botocore", "moto", "pynamodb"}
+KNOWS_AWS = ("farthing.cloud.", "farthing.store.dynamodb")
+OUTSIDE = {"aiohttp", "aws_cdk", "functions", "glue_jobs", "infra", "pyspark", "tests"}
+
+
+def modules() -> dict[str, Path]:
+    return {
+        ".".join(path.relative_to(LIBRARY).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted(LIBRARY.rglob("*.py"))
+    }
+
+
+def imports(path: Path, *, when_run: bool = False) -> set[str]:
+    """The modules that a file names; `when_run` leaves out those that only type checkers see."""
+    return set(_imports(ast.parse(path.read_text()), when_run))
+
+
+def _imports(node: ast.AST, when_run: bool) -> Iterator[str]:
+    if when_run and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        return
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "imports are absolute"
+        yield node.module or ""
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    for child in ast.iter_child_nodes(node):
+        yield from _imports(child, when_run)
+
+
+def part(module: str) -> str:
+    """`farthing.store.table` belongs to `store`."""
+    return module.split(".")[1] if module.startswith("farthing.") else ""
+
+
+def test_there_is_something_to_check() -> None:
+    found = modules()
+
+    assert "farthing.store.table" in found
+    assert "farthing.store.table" in imports(found["farthing.store.events"])
+    assert {part(module) for module in found} >= {"nostr", "store", "relay", "cloud", "settings"}
+
+
+@pytest.mark.parametrize("module", modules())
+def test_no_import_goes_back_up(module: str) -> None:
+    named = imports(modules()[module])
+
+    up = {each for each in named if part(each) in FORBIDDEN.get(part(module), set())}
+
+    assert not up
+
+
+@pytest.mark.parametrize("module", modules())
+def test_only_the_edges_know_of_aws_and_nothing_of_what_is_outside(module: str) -> None:
+    roots = {each.split(".")[0] for each in imports(modules()[module])}
+
+    assert not roots & OUTSIDE
+    if not module.startswith(KNOWS_AWS):
+        assert not roots & AWS
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    found = modules()
+    graph = {
+        module: {each for each in imports(path, when_run=True) if each in found and each != module}
+        for module, path in found.items()
+    }
+
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"imports in a circle: {error.args[1]}")
+
+
+HANDLERS = sorted((ROOT / "functions").glob("*/handler.py"))
+
+
+@pytest.mark.parametrize("handler", HANDLERS, ids=lambda path: path.parent.name)
+def test_handlers_are_thin(handler: Path) -> None:
+    named = imports(handler)
+
+    assert any(part(each) == "cloud" for each in named)
+    assert not {each.split(".")[0] for each in named} & (AWS | OUTSIDE)
+    assert len(handler.read_text().splitlines()) <= 60
+
+
+def test_the_verbs_load_without_aws() -> None:
+    """A cold start pays for what is imported."""
+    script = (
+        "import sys; import farthing.relay.verbs; "
+        f"print(sorted({AWS!r} & {{name.split('.')[0] for name in sys.modules}}))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=LIBRARY, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == "[]"
