@@ -1,5 +1,6 @@
 """`farthing peers` and `farthing audit`: what an operator does with the ledger on one machine."""
 
+import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from farthing.agent import Agent
 from farthing.ilp.outbound import origin_of
+from farthing.ilp.peering import incoming_token
 from farthing.ilp.tokens import is_strong, new_token, seal
 from farthing.relay.audit import audit as audit_ledger
 from farthing.settings import Settings
@@ -42,26 +44,31 @@ def offline_agent(settings: Settings) -> Iterator[Agent]:
 
 
 def add_peer(arguments: Namespace, settings: Settings) -> int:
-    token = arguments.token or new_token()
+    owner = bytes.fromhex(with_identity(settings).secret_key)
+    derived = incoming_token(owner, arguments.pubkey) if arguments.pubkey else ""
+    token = arguments.token or derived or new_token()
     if not is_strong(token):
         raise BookkeepingError("a token has at least 32 random bytes")
     if arguments.endpoint and origin_of(arguments.endpoint) is None:
         raise BookkeepingError("an endpoint is a plain http:// or https:// URL")
     with offline_agent(settings) as agent:
         secret = new_token() if arguments.jwt else ""
-        owner = bytes.fromhex(agent.settings.secret_key)
-        sealed = seal(owner, arguments.id, secret.encode()) if secret else b""
+        outgoing = arguments.outgoing_token
         peer = new_peer(
             arguments.id, token, agent.settings, ilp_address=arguments.address,
             endpoint=arguments.endpoint, max_balance=arguments.max_balance,
-            max_packet=arguments.max_packet, jwt_secret=sealed,
+            max_packet=arguments.max_packet, pubkey=arguments.pubkey,
+            jwt_secret=seal(owner, arguments.id, secret.encode()) if secret else b"",
+            outgoing_token=seal(owner, arguments.id, outgoing.encode()) if outgoing else b"",
         )  # fmt: skip
         try:
             agent.ledger.add_peer(peer)
         except LedgerError as error:
             raise BookkeepingError(str(error)) from None
     print(f"peer {arguments.id} added. What follows is shown once and kept nowhere.")
-    if not arguments.token:
+    if derived:
+        print("token       follows from both keys: the peer computes it as well")
+    elif not arguments.token:
         print(f"token       {token}")
     if secret:
         print(f"JWT secret  {secret}")
@@ -107,6 +114,27 @@ def remove_peer(arguments: Namespace, settings: Settings) -> int:
         _known(agent, arguments.id)
         agent.ledger.remove_peer(arguments.id)
     print(f"peer {arguments.id} removed. Its balance and receipts are kept.")
+    return 0
+
+
+def statement(arguments: Namespace, settings: Settings) -> int:
+    """What passed between a peer and us, and where it stands."""
+    with offline_agent(settings) as agent:
+        peer = _known(agent, arguments.id)
+        rows = [
+            (receipt.time, "forwarded" if receipt.next_hop else "stored", receipt.amount,
+             receipt.event_id or f"to {receipt.next_hop}")
+            for receipt in agent.ledger.receipts(peer.id)
+        ] + [
+            (settlement.time, "settled" if settlement.received else "we settled",
+             -settlement.amount, "")
+            for settlement in agent.settlements.of(peer.id)
+        ]  # fmt: skip
+        balance = agent.ledger.balance(peer.id)
+    for when, what, amount, about in sorted(rows):
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(when))
+        print(f"{moment}  {what:<12}{amount:>16}  {about}")
+    print(f"owes us {balance.posted}, pending {balance.pending}, we owe {balance.payable}")
     return 0
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from farthing.nostr.events import is_hex64
 from farthing.nostr.filters import InvalidFilter, parse_filter
 from farthing.settings import InvalidSetting, Settings
 
@@ -100,6 +101,20 @@ def bookkeeper(name: str) -> Command:
     return command
 
 
+def router(name: str) -> Command:
+    def command(arguments: argparse.Namespace, settings: Settings) -> int:
+        from infra.local import routing
+        from infra.local.bookkeeping import BookkeepingError
+
+        try:
+            status: int = getattr(routing, name)(arguments, settings)
+        except BookkeepingError as error:
+            return _fail(error)
+        return status
+
+    return command
+
+
 def _fail(error: BaseException) -> int:
     print(f"farthing: {error or type(error).__name__}", file=sys.stderr)
     return 1
@@ -112,6 +127,7 @@ def parser() -> argparse.ArgumentParser:
     _add_transfer(commands)
     _add_client(commands)
     _add_bookkeeping(commands)
+    _add_routing(commands)
     return top
 
 
@@ -168,11 +184,31 @@ def _add_bookkeeping(commands: Commands) -> None:
     command.add_argument("--jwt", action="store_true", help="make a secret for JWT_HS_256 as well")
     command.add_argument("--address", default="", help="the peer's ILP address")
     command.add_argument("--endpoint", default="", help="URL where the peer takes packets")
+    command.add_argument("--pubkey", default="", type=_pubkey, help="the peer's Nostr key")
+    command.add_argument("--outgoing-token", default="", help="what we show at its endpoint")
     command.add_argument("--max-balance", type=int, default=0, help="what it may owe us")
     command.add_argument("--max-packet", type=int, default=0, help="its largest packet")
     _add(actions, "list", bookkeeper("list_peers"), "peers and their balances")
     for name, about in (("show", "one peer"), ("remove", "forget a peer")):
         _add(actions, name, bookkeeper(f"{name}_peer"), about).add_argument("id")
+
+    _add(
+        commands, "ledger", bookkeeper("statement"), "a peer's statement: what passed, what is owed"
+    ).add_argument("id")
+
+
+def _add_routing(commands: Commands) -> None:
+    routes = commands.add_parser("routes", help="the routing table")
+    routes.set_defaults(run=router("list_routes"))
+    actions = routes.add_subparsers(dest="action", metavar="ACTION")
+    command = _add(actions, "explain", router("explain_route"), "how packets for an address go")
+    command.add_argument("address")
+
+
+def _pubkey(text: str) -> str:
+    if text and not is_hex64(text):  # argparse asks about the default too
+        raise argparse.ArgumentTypeError("a public key has 64 lowercase hexadecimal digits")
+    return text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

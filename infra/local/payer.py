@@ -59,7 +59,7 @@ def quote(arguments: Namespace, settings: Settings) -> int:
     event = _signed(arguments, author_secret(arguments, settings))
     body = json.dumps({"event": event.as_dict()}).encode()
     headers = {"Content-Type": "application/json"}
-    answer = _json(urllib3.request("POST", f"{base}/v1/quotes", body=body, headers=headers))
+    answer = _ask("POST", f"{base}/v1/quotes", headers, body)
     print(json.dumps(answer, indent=2))
     return 0
 
@@ -90,10 +90,15 @@ def http_url(relay: str) -> str:
 
 def relay_terms(relay: str) -> RelayTerms:
     headers = {"Accept": "application/nostr+json"}
-    return terms_from_information(_json(urllib3.request("GET", http_url(relay), headers=headers)))
+    return terms_from_information(_ask("GET", http_url(relay), headers))
 
 
-def _json(response: Any) -> dict[str, Any]:
+def _ask(
+    method: str, url: str, headers: dict[str, str], body: bytes | None = None
+) -> dict[str, Any]:
+    response = urllib3.request(
+        method, url, body=body, headers=headers, timeout=_TIMEOUT, retries=False
+    )
     try:
         answer = response.json()
     except ValueError:

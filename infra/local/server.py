@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from base64 import b64decode
 from dataclasses import replace
 from importlib import import_module
@@ -18,6 +19,7 @@ from farthing.agent import Agent
 from farthing.cloud import runtime
 from farthing.nostr.messages import Verb, notice
 from farthing.relay.identity import publish_identity
+from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Table
@@ -62,7 +64,16 @@ HTTP_ROUTES = {
     "/ilp": "ilp",
     "/v1/quotes": "quotes",
     "/v1/events": "events",
+    "/accounts/": "settlements",
 }
+ACCOUNTS = "/accounts/"
+
+
+def route_of(path: str) -> str:
+    """The route that serves a path: accounts have one for all of them."""
+    return ACCOUNTS if path.startswith(ACCOUNTS) else path
+
+
 # Those that write share commits; the others must not hold them up.
 WRITING = {"/ilp", "/v1/events"}
 STREAM_CONSUMERS = {
@@ -155,6 +166,7 @@ class Server:
             while await self._workers.run(self._engine.purge_expired):
                 pass  # it takes a part at a time
             await self._workers.run(lambda: sweep({}, None))
+            SEALED.forget_idle(int(time.time()))
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(text=self._meter.text())
@@ -171,7 +183,7 @@ class Server:
         return await self._http(request)
 
     async def _http(self, request: web.Request) -> web.Response:
-        handler = self._pages.get(request.path)
+        handler = self._pages.get(route_of(request.path))
         if handler is None:
             return web.Response(status=404, text="not found\n")
         event = http_event(

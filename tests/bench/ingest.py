@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.bench import nostr_relay
-from tests.bench.loading import Load, Throughput
+from tests.bench.loading import Load, LoadFailed, Throughput
 from tests.bench.notes import event_messages, signed_notes
 from tests.bench.result import Row, at_least
 from tests.bench.verification import verification_rate
@@ -79,7 +79,7 @@ def _beside_nostr_relay(ours: Throughput, messages: Sequence[bytes], seconds: fl
             load = Load("ws", PUBLISHERS, IN_FLIGHT, seconds)
             load.run(rival.port, messages[:_WARM_UP], rival.pids)
             theirs = load.run(rival.port, messages[_WARM_UP:], rival.pids)
-    except nostr_relay.CannotRun as error:
+    except (nostr_relay.CannotRun, LoadFailed) as error:
         return Row(name, ours.rate, "ev/s", note=f"not measured: {error}")
     note = f"nostr-relay with PRAGMA synchronous = normal; {_cpu_note(theirs)}"
     return Row(name, ours.rate, "ev/s", theirs.rate, "ev/s", note=note)

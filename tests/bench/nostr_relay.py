@@ -17,7 +17,7 @@ from tests.e2e.relay_process import ROOT
 _VENV = ROOT / ".cache" / "bench-nostr-relay"
 _REQUIREMENTS = Path(__file__).with_name("nostr-relay.txt")
 _START_SECONDS = 30
-# Its own defaults, but for the port, and one process as ours is one.
+# Its own defaults, but for the port and a line of log for every event. One process, as ours is one.
 _CONFIG = """\
 DEBUG: false
 storage:
@@ -42,6 +42,11 @@ purple:
   disable_compression: true
 message_timeout: 1800
 subscription_limit: 32
+logging:
+  version: 1
+  loggers:
+    nostr_relay:
+      level: WARNING
 """
 
 

@@ -4,12 +4,13 @@ They go through the table port as the event store would write them, many to a co
 made anew when what the engine writes for the same events has changed.
 """
 
+import fcntl
 import shutil
 import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -24,7 +25,7 @@ from farthing.store.table import Put, Table
 from tests.e2e.relay_process import ROOT
 
 _CACHE = ROOT / ".cache" / "bench-stored"
-_BATCH = 20_000
+_BATCH = 100_000
 _SAMPLE = 20
 _CONSUMER = "fanout"
 
@@ -62,11 +63,21 @@ def stored_folder(number: int) -> Path:
     """A data folder with so many events."""
     group = _CACHE / str(number)
     folder = group / _fingerprint()
-    if not (folder / "complete").exists():
-        shutil.rmtree(group, ignore_errors=True)
-        build(folder, number, progress=True)
-        (folder / "complete").touch()
+    with _held(group.with_suffix(".lock")):
+        if not (folder / "complete").exists():
+            shutil.rmtree(group, ignore_errors=True)
+            build(folder, number, progress=True)
+            (folder / "complete").touch()
     return folder
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """One process at a time builds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def build(folder: Path, number: int, *, progress: bool = False) -> None:

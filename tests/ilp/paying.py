@@ -130,8 +130,9 @@ class MotoLedger:
     def empty(self, clock: Clock) -> DynamoDBEngine:
         self._clock = clock
         for table in Table:
-            for pk, sk, _ in rows(self.engine, table):
-                self.engine.write(Delete(table, pk, sk))
+            self.engine.write_batch(
+                [Delete(table, pk, sk) for pk, sk, _ in rows(self.engine, table)]
+            )
         return self.engine
 
 

@@ -188,6 +188,15 @@ def test_what_goes_along_with_a_post_is_all_or_nothing(ledger: Ledger, engine: E
     assert ledger.balance("ann") == Balance(posted=5, owed=5)
 
 
+def test_nothing_held_is_settled_by_what_goes_along(ledger: Ledger) -> None:
+    nothing = Hold("ann", "0" * 64, 0, 1000)
+    along = [Put(Table.LEDGER, "x", "z", {"a": 1}, Absent())]
+    assert ledger.hold(nothing, LIMIT) is True
+    assert ledger.post(nothing, along) is True
+    assert ledger.post(nothing, along) is False
+    assert ledger.balance("ann") == Balance()
+
+
 def test_a_hold_of_another_amount_is_another_hold(ledger: Ledger) -> None:
     ledger.hold(Hold("ann", "0" * 64, 5, 1000), LIMIT)
     assert ledger.post(Hold("ann", "0" * 64, 6, 1000)) is False

@@ -5,6 +5,9 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from farthing.nostr.feed import (
     change_frame,
     changes_eose,
@@ -12,8 +15,6 @@ from farthing.nostr.feed import (
     parse_changes_filter,
 )
 from farthing.nostr.filters import InvalidFilter, parse_filter
-from hypothesis import given
-from hypothesis import strategies as st
 
 ALICE, BOB = "a" * 64, "b" * 64
 
@@ -29,10 +30,10 @@ class TestFrames:
     def test_eose(self) -> None:
         assert json.loads(changes_eose("s1", 50)) == ["CHANGES", "s1", "EOSE", 50]
 
-    @pytest.mark.parametrize("next", [0, 7])
-    def test_eose_of_a_truncated_answer(self, next: int) -> None:
-        assert json.loads(changes_eose("s1", 50, next)) == [
-            "CHANGES", "s1", "EOSE", 50, {"truncated": True, "next": next},
+    @pytest.mark.parametrize("behind", [0, 7])
+    def test_eose_of_a_truncated_answer(self, behind: int) -> None:
+        assert json.loads(changes_eose("s1", 50, behind)) == [
+            "CHANGES", "s1", "EOSE", 50, {"truncated": True, "next": behind},
         ]  # fmt: skip
 
     def test_error(self) -> None:

@@ -101,4 +101,4 @@ class World:
         return self._some(sorted(set(KINDS))) + (list(range(100, 110)) if self._is_wide() else [])
 
     def _is_wide(self) -> bool:
-        return self.wide and self.dice.random() < 0.25
+        return self.wide and self.dice.random() < 0.12

@@ -69,7 +69,7 @@ def sqlite_agent(directory: Path) -> Iterator[tuple[Agent, Clock]]:
         engine.close()
 
 
-@pytest.mark.parametrize(("worlds", "size"), [(range(60), 30), (range(100, 105), 200)])
+@pytest.mark.parametrize(("worlds", "size"), [(range(40), 30), (range(100, 105), 200)])
 def test_finds_what_the_naive_store_finds(tmp_path: Path, worlds: range, size: int) -> None:
     found = 0
     for seed in worlds:

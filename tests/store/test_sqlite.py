@@ -283,12 +283,12 @@ class TestDurability:
 class TestOutbox:
     def test_changes_come_in_the_order_of_commits(self, sqlite: SqliteEngine) -> None:
         sqlite.write(Put(EVENTS, "p", "a", {"n": 1}))
-        sqlite.transact([Put(CHANGES, "p", "1", {"b": b"x"}), Delete(EVENTS, "p", "a")])
+        sqlite.transact([Put(CHANGES, "log#0", "1", {"b": b"x"}), Delete(EVENTS, "p", "a")])
         sqlite.write_batch([Put(EVENTS, "p", "b", {}), Put(POSTINGS, "p", "b", {})])
         sqlite.write(Delete(EVENTS, "p", "b"))
         assert sqlite.stream_after(0, 10) == [
             Change(1, EVENTS, "p", "a", None, {"n": 1}),
-            Change(2, CHANGES, "p", "1", None, {"b": b"x"}),
+            Change(2, CHANGES, "log#0", "1", None, {"b": b"x"}),
             Change(3, EVENTS, "p", "a", {"n": 1}, None),
             Change(4, EVENTS, "p", "b", None, {}),
             Change(5, EVENTS, "p", "b", {}, None),

@@ -19,6 +19,7 @@ from farthing.store.ledger import Ledger
 from farthing.store.planner import Reader
 from farthing.store.routes import RoutingTable
 from farthing.store.sessions import Sessions
+from farthing.store.settlements import Settlements
 from farthing.store.syncs import Syncs
 from farthing.store.table import Engine
 
@@ -59,12 +60,16 @@ class Agent:
         return ChangeLog(self.engine)
 
     @cached_property
+    def settlements(self) -> Settlements:
+        return Settlements(self.engine)
+
+    @cached_property
     def routes(self) -> RoutingTable:
         return RoutingTable(self.engine, clock=self.clock)
 
     @cached_property
     def syncs(self) -> Syncs:
-        return Syncs(self.engine, self.settings.sync_seconds)
+        return Syncs(self.engine, self.settings.sync_seconds, in_order=self.in_order)
 
     @cached_property
     def sessions(self) -> Sessions:

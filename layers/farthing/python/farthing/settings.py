@@ -83,6 +83,20 @@ class Settings:
     )
     forward_margin_ms: int = _setting(1000, "Milliseconds that we take from a forwarded packet")
     forward_max_ms: int = _setting(30000, "Milliseconds that we wait for the next hop at most")
+    peer_with_follows: bool = _setting(
+        False, "Whether followed agents become active peers at once; `1` or `0`"
+    )
+    max_announced_routes: int = _setting(1000, "Routes in our own kind 10033")
+    max_shrink_percent: int = _setting(
+        50, "A new routing table that is smaller by more than this is refused"
+    )
+    settlement_url: str = _setting("", "Settlement engine (RFC 0038) that pays peers for us")
+    settlement_token: str = field(
+        default="",
+        repr=False,
+        metadata={"about": "Token with which the settlement engine reports what peers have paid"},
+    )
+    settlement_threshold: int = _setting(10**9, "What we may owe a peer before we settle")
     quote_seconds: int = _setting(300, "Seconds that a quoted price is meant to hold")
     profile: str = _setting("", "Content of the owner's kind 0, as JSON; none if empty")
 
@@ -188,6 +202,8 @@ def _parse(setting: "Field[Any]", text: str) -> Any:
     try:
         if setting.type in (int, "int"):
             return int(text)
+        if setting.type in (bool, "bool"):
+            return _switch(text)
         if "frozenset" in str(setting.type):
             return _pubkeys(text)
         if "Mapping" in str(setting.type):
@@ -203,6 +219,12 @@ def _pubkeys(text: str) -> frozenset[str]:
     if wrong:
         raise ValueError(f"{wrong[0][:70]!r} is not a public key of 64 lowercase hex digits")
     return keys
+
+
+def _switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError("neither 0 nor 1")
+    return text == "1"
 
 
 def _mapping(text: str) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from farthing.ilp.reject import (
     PriceNotMet,
     RateLimited,
     RefusedByReceiver,
-    Rejected,
     TimedOut,
     UnexpectedPayment,
     WrongCondition,
@@ -35,7 +34,7 @@ from farthing.relay.price import writes_free
 from farthing.store.events import Outcome
 from farthing.store.ledger import Receipt
 from farthing.store.payment import Payment, PaymentRefused, raise_if_refused
-from farthing.store.table import StoreError, TransactionCancelled
+from farthing.store.table import TransactionCancelled
 
 log = logging.getLogger("farthing")
 
@@ -149,7 +148,7 @@ def store_paid(agent: Agent, passage: Passage, event: Event, receipt: Receipt) -
         raise TimedOut("the packet has expired")
     try:
         _commit(agent, event, receipt, max_balance(agent, passage))
-    except (StoreError, Rejected):
+    except Exception:
         # Paid all the same if an answer was lost after the commit, or a repeat has overtaken us.
         if agent.ledger.receipt(receipt.peer, receipt.condition, event.id) is None:
             raise

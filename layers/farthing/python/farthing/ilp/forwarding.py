@@ -13,6 +13,7 @@ from farthing.ilp.address import is_peer
 from farthing.ilp.outbound import OutboundFailed, OutboundTimeout
 from farthing.ilp.packet import Fulfill, InvalidPacket, Prepare, Reject, decode_reply, encode
 from farthing.ilp.passage import Passage
+from farthing.ilp.peering import outgoing_token
 from farthing.ilp.reject import (
     InsufficientLiquidity,
     InsufficientSourceAmount,
@@ -24,7 +25,7 @@ from farthing.ilp.reject import (
     Unreachable,
     WrongCondition,
 )
-from farthing.ilp.tokens import unseal
+from farthing.ilp.tokens import InvalidToken
 from farthing.relay.meter import Metric
 from farthing.store.ledger import Hold, Peer, Receipt
 
@@ -94,8 +95,10 @@ def hold_amount(agent: Agent, passage: Passage) -> Hold:
 
 def send_onward(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
     """What the next hop answers; anything but a true fulfillment raises."""
-    owner = bytes.fromhex(agent.settings.secret_key)
-    token = unseal(owner, next_hop.id, next_hop.outgoing_token).decode()
+    try:
+        token = outgoing_token(bytes.fromhex(agent.settings.secret_key), next_hop)
+    except InvalidToken:
+        raise PeerUnreachable("we have no token for the next hop") from None
     headers = {"Content-Type": OCTETS, "Accept": OCTETS, "Authorization": f"Bearer {token}"}
     seconds = (onward.expires_at.timestamp() * 1000 - agent.now_ms) / 1000
     try:

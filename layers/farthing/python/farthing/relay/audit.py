@@ -73,7 +73,8 @@ def _audit_account(agent: Agent, peer_id: str, held: int, result: Audit, paid: _
         result.receipts += 1
         total += receipt.amount
         paid.events.add((receipt.reference, receipt.event_id))
-        paid.onward[receipt.next_hop] += receipt.outgoing
+        if receipt.next_hop:
+            paid.onward[receipt.next_hop] += receipt.outgoing
         _audit_receipt(agent, receipt, result)
     balance = agent.ledger.balance(peer_id)
     result.posted += balance.posted

@@ -3,6 +3,7 @@
 import secrets
 
 from farthing.agent import Agent
+from farthing.relay.sealed_sets import SEALED
 
 
 def connect(agent: Agent, connection_id: str, host: str) -> None:
@@ -10,4 +11,5 @@ def connect(agent: Agent, connection_id: str, host: str) -> None:
 
 
 def disconnect(agent: Agent, connection_id: str) -> None:
+    SEALED.forget_connection(connection_id)
     agent.sessions.disconnect(connection_id)

@@ -9,16 +9,16 @@ import orjson
 
 from farthing.agent import Agent
 from farthing.nostr.events import Event, sign_event
-from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import Kind
+from farthing.relay.follows import newest
 
 
 def publish_identity(agent: Agent) -> list[Event]:
     """Publish what is not published yet; what that was."""
     settings = agent.settings
-    published = [_publish(agent, Kind.ILP_PEER_INFO, peer_info_tags(agent), _peer_info(agent))]
+    published = [publish_own(agent, Kind.ILP_PEER_INFO, peer_info_tags(agent), _peer_info(agent))]
     if settings.profile:
-        published.append(_publish(agent, Kind.METADATA, [], settings.profile))
+        published.append(publish_own(agent, Kind.METADATA, [], settings.profile))
     return [event for event in published if event is not None]
 
 
@@ -27,6 +27,8 @@ def peer_info_tags(agent: Agent) -> list[list[str]]:
     return [
         ["ilp_address", settings.own_ilp_address],
         ["ilp_endpoint", settings.ilp_url],
+        ["fee", str(settings.forward_fee)],
+        ["fee_ppm", str(settings.forward_fee_ppm)],
         *settings.tariff.as_tags(),
     ]
 
@@ -45,8 +47,11 @@ def _peer_info(agent: Agent) -> str:
     ).decode()
 
 
-def _publish(agent: Agent, kind: Kind, tags: Sequence[Sequence[str]], content: str) -> Event | None:
-    current = _current(agent, kind)
+def publish_own(
+    agent: Agent, kind: Kind, tags: Sequence[Sequence[str]], content: str
+) -> Event | None:
+    """Publish an event of the owner's, unless the one that stands says the same."""
+    current = newest(agent, agent.settings.pubkey, kind)
     wanted = tuple(tuple(tag) for tag in tags)
     if current is not None and (current.tags, current.content) == (wanted, content):
         return None
@@ -56,8 +61,3 @@ def _publish(agent: Agent, kind: Kind, tags: Sequence[Sequence[str]], content: s
     event = sign_event(secret, kind=kind, content=content, created_at=created_at, tags=wanted)
     agent.events.save(event)
     return event
-
-
-def _current(agent: Agent, kind: Kind) -> Event | None:
-    mine = Filter(authors=frozenset({agent.settings.pubkey}), kinds=frozenset({kind}), limit=1)
-    return next((stored.event for stored in agent.reader.find(mine)), None)

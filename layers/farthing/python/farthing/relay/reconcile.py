@@ -1,31 +1,42 @@
-"""NEG-OPEN, NEG-MSG, NEG-CLOSE: set reconciliation with a client or another relay (NIP-77)."""
+"""NEG-OPEN, NEG-MSG, NEG-CLOSE: set reconciliation with a client or another relay (NIP-77).
+
+Any container answers any message. The set of a sync is at hand where it was opened and is read
+again from the postings elsewhere, which gives the same set or, once events of it are gone, none:
+the sync is then closed. Writing the set down instead was measured in DynamoDB's units, of which a
+write unit is billed like five read units:
+
+    UNITS
+"""
 
 import threading
-from collections import OrderedDict
+from binascii import Error as NotHex
+from binascii import unhexlify
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import orjson
 
 from farthing.agent import Agent
 from farthing.nostr.events import is_hex64
 from farthing.nostr.filters import Filter, InvalidFilter, parse_filter
-from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.nostr.messages import ClientMessage, check_subscription_id
 from farthing.nostr.negentropy import InvalidMessage as InvalidSyncMessage
 from farthing.nostr.negentropy import Responder, SealedVector
+from farthing.nostr.negentropy.reconcile import MIN_FRAME_LIMIT
 from farthing.nostr.sync import SyncError, neg_error, neg_message
 from farthing.relay.caller import Caller
+from farthing.relay.members import Members, TooManyMembers, find_members, seal_members
+from farthing.relay.sealed_sets import SEALED
 from farthing.relay.visibility import check_readable, visible_to
-from farthing.store.planner import ScanTooLong
-from farthing.store.postings import Posting, item_of, sort_key
+from farthing.store.postings import id_in, records_of
 from farthing.store.sessions import close_order, request_order
-from farthing.store.syncs import Sync
+from farthing.store.syncs import Sync, marks_of, settled_at
 
-# A posting is readable this many seconds after the moment it bears, at the latest.
-_SETTLED_SECONDS = 10
-# More than that do not fit into the sync's record; the set is then taken as of its second alone.
-_MOST_RECENT = 4000
+# Postings written again since a sync was opened, of which the events are asked how old they are.
+_MOST_REWRITTEN = 4000
+
+# Where one process has many threads, only so many make a set at a time: each takes its memory.
+_MAKING = threading.BoundedSemaphore(2)
+_NOTHING = SealedVector(b"")
 
 
 class SyncRefused(Exception):
@@ -35,51 +46,73 @@ class SyncRefused(Exception):
         self.maximum = maximum
 
 
-def neg_open(agent: Agent, caller: Caller, message: ClientMessage) -> str:
+def neg_open(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
     sync_id = _sync_id(message)
     try:
-        filters = _filters(agent, message.parts[1] if len(message.parts) > 1 else None)
-        octets = _octets(message.parts[2] if len(message.parts) > 2 else None)
+        octets = _octets(agent, message.parts[2] if len(message.parts) > 2 else None)
         connection = caller.arrive()
+        given = message.parts[1] if len(message.parts) > 1 else None
+        filters = _filters(agent, given, connection.pubkeys)
         check_readable(filters, connection.pubkeys)
-        open_ids = agent.syncs.open_ids(caller.connection_id)
-        if len({*open_ids, sync_id}) > agent.settings.max_syncs:
-            raise SyncRefused(SyncError.CLOSED)
-        items, sync = _gather(agent, caller, sync_id, filters, connection.pubkeys)
-        reply = _reconcile(agent, items, octets)
-        if not agent.syncs.open(sync, agent.now):
-            raise SyncRefused(SyncError.CLOSED)
-        SEALED.put(agent, sync, items)
+        _check_number(agent, caller, sync_id)
+        sync, items = _gather(agent, caller, sync_id, filters, connection.pubkeys)
+        in_force = agent.syncs.open(sync, agent.now)
+        if in_force > close_order(caller.time_ms):
+            return None  # a later message has replaced or closed it, and was answered
+        if in_force > sync.order:
+            raise SyncRefused(SyncError.CLOSED)  # by a close of the same millisecond
+        _keep(agent, sync, items)
+        return neg_message(sync_id, _reconcile(agent, items, octets))
     except SyncRefused as refused:
-        agent.syncs.forget(caller.connection_id, sync_id)
+        _end(agent, caller, sync_id)
         return neg_error(sync_id, refused.error, refused.maximum)
-    return neg_message(sync_id, reply)
+    except Exception:
+        _end(agent, caller, sync_id)  # the client is about to be told that it is closed
+        raise
 
 
-def neg_msg(agent: Agent, caller: Caller, message: ClientMessage) -> str:
+def neg_msg(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
     sync_id = _sync_id(message)
     try:
-        octets = _octets(message.parts[1] if len(message.parts) > 1 else None)
-        connection, sync = agent.engine.together(
+        octets = _octets(agent, message.parts[1] if len(message.parts) > 1 else None)
+        _, sync = agent.engine.together(
             caller.arrive, lambda: agent.syncs.visit(caller.connection_id, sync_id, agent.now)
         )
         if sync is None:
-            raise SyncRefused(SyncError.CLOSED)
-        items = SEALED.get(agent, sync) or _gather_again(agent, sync, connection.pubkeys)
+            SEALED.forget(caller.connection_id, sync_id)
+            return neg_error(sync_id, SyncError.CLOSED)
+        if sync.order > request_order(caller.time_ms):
+            return None  # meant for a sync that has been replaced since
+        items = SEALED.get(sync, _until(agent))
+        if items is None:
+            items = _gather_again(agent, sync)
+            _keep(agent, sync, items)
         return neg_message(sync_id, _reconcile(agent, items, octets))
     except SyncRefused as refused:
-        agent.syncs.forget(caller.connection_id, sync_id)
+        _end(agent, caller, sync_id)
         return neg_error(sync_id, refused.error, refused.maximum)
+    except Exception:
+        _end(agent, caller, sync_id)
+        raise
 
 
 def neg_close(agent: Agent, caller: Caller, message: ClientMessage) -> None:
     sync_id = _sync_id(message)
-    agent.engine.together(
-        lambda: agent.syncs.close(
-            caller.connection_id, sync_id, close_order(caller.time_ms), agent.now
-        ),
-        caller.arrive,
-    )
+    agent.engine.together(lambda: _end(agent, caller, sync_id), caller.arrive)
+
+
+def _end(agent: Agent, caller: Caller, sync_id: str) -> None:
+    SEALED.forget(caller.connection_id, sync_id)
+    agent.syncs.close(caller.connection_id, sync_id, close_order(caller.time_ms), agent.now)
+
+
+def _keep(agent: Agent, sync: Sync, items: SealedVector) -> None:
+    SEALED.forget_idle(agent.now)
+    SEALED.put(sync, items, _until(agent), agent.settings.max_sync_events)
+
+
+def _until(agent: Agent) -> int:
+    return agent.now + agent.settings.sync_seconds
 
 
 def _sync_id(message: ClientMessage) -> str:
@@ -88,18 +121,21 @@ def _sync_id(message: ClientMessage) -> str:
     return sync_id
 
 
-def _octets(text: object) -> bytes:
+def _octets(agent: Agent, text: object) -> bytes:
+    """The message, checked to its end before anything is read for it."""
     try:
-        return bytes.fromhex(text) if type(text) is str else b""
-    except ValueError:
+        octets = unhexlify(text) if type(text) is str else b""
+    except (NotHex, ValueError):
         raise SyncRefused(SyncError.CLOSED) from None
+    _reconcile(agent, _NOTHING, octets)
+    return octets
 
 
-def _filters(agent: Agent, given: object) -> list[Filter]:
+def _filters(agent: Agent, given: object, pubkeys: frozenset[str]) -> list[Filter]:
     """The filter itself, or those in the content of an event that is named by its id."""
     if is_hex64(given):
         stored = agent.events.get(str(given))
-        if stored is None:
+        if stored is None or not visible_to(pubkeys)(stored):
             raise SyncRefused(SyncError.FILTER_NOT_FOUND)
         try:
             given = orjson.loads(stored.event.content)
@@ -118,127 +154,83 @@ def _filters(agent: Agent, given: object) -> list[Filter]:
     return filters
 
 
+def _check_number(agent: Agent, caller: Caller, sync_id: str) -> None:
+    open_ids = agent.syncs.open_ids(caller.connection_id)
+    if len({*open_ids, sync_id}) > agent.settings.max_syncs:
+        raise SyncRefused(SyncError.CLOSED)
+
+
 def _reconcile(agent: Agent, items: SealedVector, octets: bytes) -> bytes:
+    limit = agent.settings.sync_frame
     try:
-        return Responder(items, agent.settings.sync_frame).reconcile(octets)
+        return Responder(items, max(limit, MIN_FRAME_LIMIT) if limit else 0).reconcile(octets)
     except InvalidSyncMessage:
         raise SyncRefused(SyncError.CLOSED) from None
 
 
-class _Member(NamedTuple):
-    sk: str
-    written: int
-
-
 def _gather(
     agent: Agent, caller: Caller, sync_id: str, filters: Sequence[Filter], pubkeys: frozenset[str]
-) -> tuple[SealedVector, Sync]:
+) -> tuple[Sync, SealedVector]:
     opened = agent.now
     recent: list[str] = []
 
-    def members() -> Iterator[str]:
-        for sk, written in _members(agent, filters, pubkeys):
-            if written > opened - _SETTLED_SECONDS:
-                recent.append(sk)
-            yield sk
+    def noting_recent() -> Iterator[Members]:
+        for batch in find_members(agent, filters, pubkeys):
+            if max(batch.written, default=0) > settled_at(opened):
+                rows = zip(*batch, strict=True)
+                recent.extend(sk for sk, written in rows if written > settled_at(opened))
+            yield batch
 
-    items = _seal(agent, members())
-    named = recent if len(recent) <= _MOST_RECENT else []
+    items = _seal(agent, noting_recent())
     order = request_order(caller.time_ms)
     sync = Sync(
-        caller.connection_id, sync_id, order, filters, opened, sorted(set(named)),
-        len(items), items.fingerprint(0, len(items)).hex(),
+        caller.connection_id, sync_id, order, filters, pubkeys, opened, marks_of(recent),
+        _fingerprint(items),
     )  # fmt: skip
-    return items, sync
+    return sync, items
 
 
-def _gather_again(agent: Agent, sync: Sync, pubkeys: frozenset[str]) -> SealedVector:
+def _gather_again(agent: Agent, sync: Sync) -> SealedVector:
     """The set as it was when the sync was opened, from what is stored now."""
-    settled = sync.opened - _SETTLED_SECONDS if sync.recent else sync.opened
+    settled = sync.settled
+    later: list[str] = []
 
-    def members() -> Iterator[str]:
-        for sk, written in _members(agent, sync.filters, pubkeys):
-            if written <= settled:
-                yield sk
-        yield from sync.recent
+    def belongs(sk: str, written: int) -> bool:
+        if written <= settled or sync.names(sk):
+            return True
+        if len(later) <= _MOST_REWRITTEN:
+            later.append(sk)
+        return False
 
-    items = _seal(agent, members())
-    if items.fingerprint(0, len(items)).hex() != sync.fingerprint:
-        raise SyncRefused(
-            SyncError.CLOSED
-        )  # something has been deleted meanwhile: the client starts anew
-    SEALED.put(agent, sync, items)
+    items = _seal(agent, find_members(agent, sync.filters, sync.pubkeys, belongs))
+    if _fingerprint(items) != sync.fingerprint and later:
+        older = _rewritten(agent, sync, later)
+        items = SealedVector.seal_records(bytearray(items.to_bytes()) + records_of(older))
+    if _fingerprint(items) != sync.fingerprint:
+        # Something has been deleted meanwhile: the client starts anew.
+        raise SyncRefused(SyncError.CLOSED)
     return items
 
 
-def _seal(agent: Agent, members: Iterator[str]) -> SealedVector:
-    most = agent.settings.max_sync_events
+def _rewritten(agent: Agent, sync: Sync, later: Sequence[str]) -> list[str]:
+    """Of postings written since the sync was opened, those of events that were there before: an
+    event that is sent once more has its postings written once more."""
+    if len(later) > _MOST_REWRITTEN:
+        return []
+    stored = agent.events.get_many(map(id_in, later))
+    return [
+        sk for sk in dict.fromkeys(later)
+        if id_in(sk) in stored and stored[id_in(sk)].written <= sync.settled
+    ]  # fmt: skip
+
+
+def _seal(agent: Agent, batches: Iterator[Members]) -> SealedVector:
     try:
-        return SealedVector.seal(map(item_of, _limited(members, most)))
-    except ScanTooLong:
-        raise SyncRefused(SyncError.RESULTS_TOO_BIG, most) from None
+        with _MAKING:
+            return seal_members(batches, agent.settings.max_sync_events)
+    except TooManyMembers as error:
+        raise SyncRefused(SyncError.RESULTS_TOO_BIG, error.most) from None
 
 
-def _limited(members: Iterator[str], most: int) -> Iterator[str]:
-    for number, sk in enumerate(members):
-        if number >= most:
-            raise SyncRefused(SyncError.RESULTS_TOO_BIG, most)
-        yield sk
-
-
-def _members(agent: Agent, filters: Sequence[Filter], pubkeys: frozenset[str]) -> Iterator[_Member]:
-    """Sort keys of the events that match, from postings alone wherever those can tell."""
-    members = _matches(agent, filters, pubkeys)
-    if len(filters) == 1 and all(len(values) == 1 for values in filters[0].tags.values()):
-        return members  # no two lists have an event in common
-    return iter({member.sk: member for member in members}.values())
-
-
-def _matches(agent: Agent, filters: Sequence[Filter], pubkeys: frozenset[str]) -> Iterator[_Member]:
-    for filter in filters:
-        postings = agent.reader.scan(filter)
-        if postings is None:
-            for event in agent.reader.find(filter, visible_to(pubkeys)):
-                yield _Member(sort_key(event.created_at, event.id), event.written)
-        else:
-            for posting in postings:
-                if posting.kind not in PRIVATE_KINDS or _is_readable(agent, posting, pubkeys):
-                    yield _Member(posting.sk, posting.written)
-
-
-def _is_readable(agent: Agent, posting: Posting, pubkeys: frozenset[str]) -> bool:
-    if not pubkeys:
-        return False
-    stored = agent.events.get(posting.id)
-    return stored is not None and visible_to(pubkeys)(stored)
-
-
-class SealedSets:
-    """Sets of syncs that this container has answered lately, within a bound on their sizes."""
-
-    def __init__(self) -> None:
-        self._sets: OrderedDict[tuple[str, str, int], SealedVector] = OrderedDict()
-        self._mutex = threading.Lock()
-
-    def get(self, agent: Agent, sync: Sync) -> SealedVector | None:
-        key = (sync.connection_id, sync.id, sync.order)
-        with self._mutex:
-            items = self._sets.get(key)
-            if items is not None:
-                self._sets.move_to_end(key)
-        return items
-
-    def put(self, agent: Agent, sync: Sync, items: SealedVector) -> None:
-        with self._mutex:
-            self._sets[sync.connection_id, sync.id, sync.order] = items
-            while sum(map(len, self._sets.values())) > agent.settings.max_sync_events:
-                if len(self._sets) == 1:
-                    break
-                self._sets.popitem(last=False)
-
-    def clear(self) -> None:
-        with self._mutex:
-            self._sets.clear()
-
-
-SEALED = SealedSets()
+def _fingerprint(items: SealedVector) -> str:
+    return items.fingerprint(0, len(items)).hex()

@@ -136,6 +136,10 @@ def _balance_key(peer: str) -> str:
     return f"balance#{peer}"
 
 
+def balance_place(peer: str) -> tuple[str, str]:
+    return _balance_key(peer), _BALANCE
+
+
 def _receipt_key(peer: str, condition: str, event_id: str) -> tuple[str, str]:
     return f"receipt#{peer}", f"{condition}#{event_id}"
 
@@ -265,17 +269,12 @@ class Ledger:
         return self._settle(hold, {"pending": -hold.amount, "owed": -hold.amount}, ())
 
     def _settle(self, hold: Hold, moved: dict[str, int], along: Sequence[TransactWrite]) -> bool:
-        if not hold.amount:
-            self._engine.transact(list(along))
-            return True
+        settled: list[TransactWrite] = [
+            Delete(Table.LEDGER, *hold.key, Equals("amount", hold.amount)),
+            Add(Table.LEDGER, _balance_key(hold.peer), _BALANCE, moved),
+        ]
         try:
-            self._engine.transact(
-                [
-                    Delete(Table.LEDGER, *hold.key, Equals("amount", hold.amount)),
-                    Add(Table.LEDGER, _balance_key(hold.peer), _BALANCE, moved),
-                    *along,
-                ]
-            )
+            self._engine.transact([*(settled if hold.amount else ()), *along])
         except TransactionCancelled:
             return False
         return True

@@ -68,12 +68,18 @@ def check_size(pk: str, sk: str, item: Item) -> None:
 
 
 def check_batch(writes: Sequence[BatchWrite]) -> None:
+    checked: Item | None = None
     for write in writes:
-        if not isinstance(write, Put | Delete):
+        kind = type(write)
+        if kind is not Put and kind is not Delete:
             raise ValueError("a batch holds puts and deletes only")
         if write.condition is not None:
             raise ValueError("a batch has no conditions")
-        check_write(write)
+        check_key(write.pk, write.sk)
+        # An event's postings share one item: it is looked at once.
+        if isinstance(write, Put) and write.item is not checked:
+            _check_names(write.item)
+            checked = write.item
 
 
 def check_transaction(writes: Sequence[TransactWrite]) -> None:

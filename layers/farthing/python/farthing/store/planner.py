@@ -12,6 +12,7 @@ from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.store.events import EventStore, StoredEvent
 from farthing.store.postings import (
     Posting,
+    Postings,
     by_author,
     by_author_and_kind,
     by_kind,
@@ -20,9 +21,10 @@ from farthing.store.postings import (
     highest_sort_key,
     lowest_sort_key,
     posting_of,
+    postings_in,
     sort_key,
 )
-from farthing.store.table import MAX_BATCH_GET, Engine, Page, Query, Table, read_all
+from farthing.store.table import MAX_BATCH_GET, Engine, Page, Query, Table, read_pages
 
 # Above this many (author, kind) pairs one list an author, with the kinds checked on the posting,
 # costs fewer requests.
@@ -167,9 +169,9 @@ class Reader:
                     wanted -= 1
                     yield event
 
-    def scan(self, filter: Filter) -> Iterator[Posting] | None:
-        """Every posting of a filter, in no order and possibly more than once; None where postings
-        alone cannot answer it."""
+    def scan(self, filter: Filter) -> Iterator[Postings] | None:
+        """Every posting of a filter, page by page, in no order and possibly more than once; None
+        where postings alone cannot answer it."""
         chosen = plan(filter)
         if filter.ids is not None or filter.limit is not None:
             return None
@@ -177,19 +179,20 @@ class Reader:
             return None
         return self._scan(filter, chosen.lists)
 
-    def _scan(self, filter: Filter, lists: Sequence[str]) -> Iterator[Posting]:
+    def _scan(self, filter: Filter, lists: Sequence[str]) -> Iterator[Postings]:
         low, high = lowest_sort_key(filter.until), highest_sort_key(filter.since)
         if _matches_nothing(filter) or (low is not None and high is not None and low > high):
             return
         kinds, authors = filter.kinds, filter.authors
         for pk in lists:
             query = Query(Table.POSTINGS, pk, low, high, limit=_SCAN_PAGE)
-            for row in read_all(self._engine, query):
-                posting = posting_of(row)
-                if kinds is not None and posting.kind not in kinds:
-                    continue
-                if authors is None or posting.pubkey in authors:
-                    yield posting
+            for page in read_pages(self._engine, query):
+                found = postings_in(page.rows)
+                if kinds is not None:
+                    found = found.select(kind in kinds for kind in found.kinds)
+                if authors is not None:
+                    found = found.select(pubkey in authors for pubkey in found.pubkeys)
+                yield found
 
     def find_any(
         self, filters: Sequence[Filter], visible: Visible = to_all

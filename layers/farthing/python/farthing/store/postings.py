@@ -3,17 +3,22 @@
 A posting may point nowhere (a write that did not finish, an event since deleted): readers skip it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
+from itertools import compress
 from typing import NamedTuple
 
 from farthing.nostr.events import MAX_CREATED_AT, Event
+from farthing.nostr.negentropy.wire import ID_SIZE, RECORD_SIZE, TIMESTAMP_SIZE
 from farthing.store.table import EXPIRES, Item, Put, Row, Table
 
 # No partition takes all writes: what every event enters is spread by the event's id.
 SHARDS = 8
 
 _TIME_DIGITS = 10
+_TIME_BYTES = _TIME_DIGITS // 2
+_SORT_KEY_BYTES = _TIME_BYTES + ID_SIZE
+_COMPLEMENT = bytes(range(255, -1, -1))
 _LONGEST_VALUE = 256
 
 
@@ -22,7 +27,6 @@ class Posting(NamedTuple):
     id: str
     kind: int
     pubkey: str
-    written: int  # second in which it was written
 
     @property
     def created_at(self) -> int:
@@ -31,12 +35,59 @@ class Posting(NamedTuple):
 
 def posting_of(row: Row) -> Posting:
     item = row.item
-    return Posting(row.sk, row.sk[_TIME_DIGITS:], item["k"], item["p"], item["w"])
+    return Posting(row.sk, id_in(row.sk), item["k"], item["p"])
 
 
-def item_of(sk: str) -> tuple[int, bytes]:
-    """(timestamp, id) that a sort key stands for."""
-    return MAX_CREATED_AT - int(sk[:_TIME_DIGITS], 16), bytes.fromhex(sk[_TIME_DIGITS:])
+def id_in(sk: str) -> str:
+    return sk[_TIME_DIGITS:]
+
+
+class Postings(NamedTuple):
+    """Many postings, column by column, for those who read all of a list: a million of them as
+    objects of their own would take longer than everything else."""
+
+    sort_keys: Sequence[str]
+    kinds: Sequence[int]
+    pubkeys: Sequence[str]
+    written: Sequence[int]  # second in which each was written, for the last time
+
+    def select(self, wanted: Iterable[object]) -> "Postings":
+        """Those at whose place something true stands."""
+        flags = list(wanted)
+        return Postings(
+            list(compress(self.sort_keys, flags)),
+            list(compress(self.kinds, flags)),
+            list(compress(self.pubkeys, flags)),
+            list(compress(self.written, flags)),
+        )
+
+
+def postings_in(rows: Sequence[Row]) -> Postings:
+    items = [item for _, item in rows]
+    return Postings(
+        [sk for sk, _ in rows],
+        [item["k"] for item in items],
+        [item["p"] for item in items],
+        [item["w"] for item in items],
+    )
+
+
+def records_of(sort_keys: Sequence[str]) -> bytearray:
+    """The (timestamp, id) pairs that sort keys stand for, as records of a sealed vector.
+
+    Moved column by column, a byte of every key at a time: a million take a tenth of a second, which
+    parsing each would take ten times.
+    """
+    keys = bytes.fromhex("".join(sort_keys))
+    records = bytearray(RECORD_SIZE * len(sort_keys))
+    leading = TIMESTAMP_SIZE - _TIME_BYTES
+    for at in range(_SORT_KEY_BYTES):
+        column = keys[at::_SORT_KEY_BYTES]
+        # The time counts down from all ones: its complement is the timestamp.
+        records[leading + at :: RECORD_SIZE] = (
+            column.translate(_COMPLEMENT) if at < _TIME_BYTES else column
+        )
+    return records
 
 
 def sort_key(created_at: int, event_id: str) -> str:

@@ -255,11 +255,13 @@ class Sessions:
         return number
 
     def disconnect(self, connection_id: str) -> None:
-        """Forget a connection and all its subscriptions."""
-        listed = self._listed(connection_id)
-        keys = {each: _subscription_key(connection_id, each) for each in map(_listed_id, listed)}
+        """Forget a connection, all its subscriptions, and whatever else its partition holds."""
+        pk = _listing(connection_id)
+        held = [row.sk for row in read_all(self._engine, Query(Table.SESSIONS, pk))]
+        listed = [_listed_id(sk) for sk in held if sk.startswith(_LISTED)]
+        keys = {each: _subscription_key(connection_id, each) for each in listed}
         items = self._engine.get_many(Table.SESSIONS, keys.values())
-        deletes = {(_listing(connection_id), sk) for sk in (_CONNECTION, *listed)}
+        deletes = {(pk, sk) for sk in (_CONNECTION, *held)}
         for subscription_id, key in keys.items():
             deletes.add(key)
             open_one = _subscription(connection_id, subscription_id, items.get(key))

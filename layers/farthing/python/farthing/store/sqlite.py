@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,10 @@ from farthing.store.limits import (
     check_query,
     check_transaction,
     check_write,
-    last_of_each,
 )
 from farthing.store.memory import MemoryEngine
-from farthing.store.sqlite_file import File, Parking, Unit, unit_of
-from farthing.store.sqlite_items import decode_item
+from farthing.store.sqlite_file import File, Parking, Unit, batch_unit, unit_of
+from farthing.store.sqlite_items import decode_item, decode_items
 from farthing.store.table import (
     EXPIRES,
     VOLATILE,
@@ -53,6 +53,10 @@ class Change:
     sk: str
     old: Item | None
     new: Item | None
+
+
+# What Row(sk, item) ends in, without the way there: lists of a million rows are read at once.
+_new_row: Callable[[tuple[str, Item]], Row] = partial(tuple.__new__, Row)
 
 
 def _range(query: Query) -> tuple[str, list[str]]:
@@ -124,15 +128,16 @@ class SqliteEngine:
         limit = -1 if query.limit is None else query.limit + 1
         rows = self._file.reader.execute(
             f"SELECT sk, item FROM {query.table} WHERE {where}"
+            " AND (expires IS NULL OR expires > ?)"
             f" ORDER BY sk {'DESC' if query.backward else 'ASC'} LIMIT ?",
-            (*bounds, limit),
+            (*bounds, int(self._clock()), limit),
         ).fetchall()
         after = None
         if query.limit is not None and len(rows) > query.limit:
             del rows[query.limit :]
             after = rows[-1][0]
-        alive = ((sk, self._alive(encoded)) for sk, encoded in rows)
-        return Page([Row(sk, item) for sk, item in alive if item is not None], after)
+        items = decode_items([encoded for _, encoded in rows])
+        return Page(list(map(_new_row, zip([sk for sk, _ in rows], items, strict=True))), after)
 
     def query_many(self, queries: Sequence[Query]) -> list[Page]:
         return [self.query(query) for query in queries]
@@ -149,14 +154,13 @@ class SqliteEngine:
 
     def write_batch(self, writes: Sequence[BatchWrite], *, deferred: bool = False) -> None:
         check_batch(writes)
-        writes = last_of_each(writes)
         kept = [write for write in writes if write.table not in VOLATILE]
         if len(kept) < len(writes):
             self._memory.write_batch([write for write in writes if write.table in VOLATILE])
         if kept and deferred:
-            self._file.defer(unit_of(kept))
+            self._file.defer(batch_unit(kept))
         elif kept:
-            self._file.submit(unit_of(kept))
+            self._file.submit(batch_unit(kept))
 
     def transact(self, writes: Sequence[TransactWrite]) -> None:
         if not writes:

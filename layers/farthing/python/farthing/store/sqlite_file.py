@@ -3,16 +3,17 @@ first leads, takes along all that has queued up, and hands the lead on."""
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from farthing.store.limits import check_size
+from farthing.store.limits import check_size, last_of_each
 from farthing.store.sqlite_items import decode_item, encode_item
 from farthing.store.table import (
     EXPIRES,
     Add,
+    BatchWrite,
     Check,
     Delete,
     Item,
@@ -54,6 +55,8 @@ class Unit:
 
     steps: Sequence[_Step] = ()
     returns: bool = False
+    # Writes that depend on nothing and tell nobody, as postings do: most of all that is written.
+    blind: Mapping[_Place, _Stored | None] = field(default_factory=dict)
     upkeep: Callable[[sqlite3.Connection], None] | None = None
     finished: bool = False
     result: bytes | None = None
@@ -68,15 +71,29 @@ def unit_of(writes: Iterable[TransactWrite], *, returns: bool = False) -> Unit:
     return Unit([_step(write, encoded) for write in writes], returns)
 
 
+def batch_unit(writes: Sequence[BatchWrite]) -> Unit:
+    """A batch, in which the last write of an item wins."""
+    if any(is_streamed(write.table, write.pk) for write in writes):
+        return unit_of(last_of_each(writes))
+    encoded: dict[int, _Stored] = {}
+    blind: dict[_Place, _Stored | None] = {}
+    for write in writes:
+        stored = _encoded(write, encoded) if type(write) is Put else None
+        blind[write.table, write.pk, write.sk] = stored
+    return Unit(blind=blind)
+
+
 def _step(write: TransactWrite, encoded: dict[int, _Stored]) -> _Step:
     if isinstance(write, Add):
         encode_item({**write.amounts, **write.assign})
-    if not isinstance(write, Put):
-        return _Step(write, None)
+    return _Step(write, _encoded(write, encoded) if isinstance(write, Put) else None)
+
+
+def _encoded(write: Put, encoded: dict[int, _Stored]) -> _Stored:
     stored = encoded.get(id(write.item))
     if stored is None:
         stored = encoded[id(write.item)] = _stored(write, write.item)
-    return _Step(write, stored)
+    return stored
 
 
 def _stored(write: TransactWrite, item: Item) -> _Stored:
@@ -289,9 +306,7 @@ def _save(connection: sqlite3.Connection, state: _State) -> None:
 
 def _apply(unit: Unit, state: _State) -> None:
     """Evaluate the unit's conditions, and make its changes if they all hold."""
-    if not unit.returns and all(_is_blind(step.write) for step in unit.steps):
-        state.after.update((step.place, step.new) for step in unit.steps)
-        return
+    state.after.update(unit.blind)
     before = [_needed(step, unit.returns, state) for step in unit.steps]
     try:
         _require(unit.steps, before)

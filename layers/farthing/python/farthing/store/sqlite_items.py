@@ -1,7 +1,7 @@
 """Items as SQLite keeps them: JSON, with marks on what JSON has no room for."""
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -30,6 +30,13 @@ def encode_item(item: Item) -> bytes:
 def decode_item(encoded: bytes) -> dict[str, Any]:
     item: dict[str, Any] = orjson.loads(encoded)
     return _unmarked_map(item) if b'"$' in encoded else item
+
+
+def decode_items(encoded: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Many items as one array: to parse each on its own takes several times as long."""
+    array = b"[%b]" % b",".join(encoded)
+    items: list[dict[str, Any]] = orjson.loads(array)
+    return [_unmarked_map(item) for item in items] if b'"$' in array else items
 
 
 def _marked(value: Value) -> Value:

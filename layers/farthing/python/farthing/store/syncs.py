@@ -1,23 +1,25 @@
 """Open negentropy syncs: what it takes to answer their next message in any container.
 
-The set of a sync is kept nowhere. It is read again from the postings where it is not at hand: that
-costs a fraction of what writing it down would, and most syncs never change the container. So that
-it is the same set again, it is defined by when its postings were written; those of the last
-seconds, of which more may still be on their way, are named one by one.
+The set of a sync is kept nowhere but in the memory of the container that made it. Another one reads
+it again from the postings. So that it is the same set again, it is defined by when its postings
+were written; those of the last seconds, of which more may still be on their way, are named.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import orjson
 
 from farthing.nostr.filters import Filter, parse_filter
+from farthing.store.postings import id_in
 from farthing.store.table import (
     EXPIRES,
     Add,
     ConditionFailed,
     Delete,
     Engine,
+    Equals,
     Item,
     LessThan,
     Put,
@@ -27,88 +29,132 @@ from farthing.store.table import (
 )
 
 _SYNC = "n#"
+_BEHIND_SYNCS = "n$"  # '$' follows '#'
+# A posting is readable this many seconds after the moment it bears, at the latest.
+_SETTLED_SECONDS = 10
+# Naming more would make the record dear; the set is then taken as of its second alone.
+_MOST_RECENT = 4000
+# Part of an id that names a posting. Whoever makes two with the same one has his own sync closed.
+_MARK = 8
+# What a record outlives its time by, so that only few messages have to write it again.
+_SPARE_SECONDS = 60
+# A close is remembered for as long as an open sent before it can still be on its way.
+_CLOSE_SECONDS = 60
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sync:
     connection_id: str
     id: str
     order: int
     filters: Sequence[Filter]
+    pubkeys: frozenset[str]  # who has opened it: decides which private events are in the set
     opened: int  # second
-    recent: Sequence[str]  # sort keys of members written shortly before
-    size: int
+    recent: bytes | None  # marks of members written shortly before; None if they were too many
     fingerprint: str  # of the whole set: tells whether it is still the same
 
     @property
-    def key(self) -> tuple[str, str]:
-        return sync_key(self.connection_id, self.id)
+    def settled(self) -> int:
+        """Up to this second everything that was written was seen."""
+        return self.opened if self.recent is None else settled_at(self.opened)
+
+    def names(self, sk: str) -> bool:
+        """Whether a posting is one of those written shortly before the sync was opened."""
+        return _mark(sk) in self._marks
+
+    @cached_property
+    def _marks(self) -> frozenset[bytes]:
+        marks = self.recent or b""
+        return frozenset(marks[at : at + _MARK] for at in range(0, len(marks), _MARK))
 
 
-def sync_key(connection_id: str, sync_id: str) -> tuple[str, str]:
-    return f"c#{connection_id}", _SYNC + sync_id
+def settled_at(opened: int) -> int:
+    return opened - _SETTLED_SECONDS
+
+
+def marks_of(sort_keys: Sequence[str]) -> bytes | None:
+    return None if len(sort_keys) > _MOST_RECENT else b"".join(map(_mark, sort_keys))
+
+
+def _mark(sk: str) -> bytes:
+    return bytes.fromhex(id_in(sk)[: 2 * _MARK])
 
 
 class Syncs:
-    def __init__(self, engine: Engine, idle_seconds: int) -> None:
+    def __init__(self, engine: Engine, idle_seconds: int, *, in_order: bool = False) -> None:
         self._engine = engine
         self._life = idle_seconds
+        self._in_order = in_order  # no message of a connection overtakes another
 
-    def open(self, sync: Sync, now: int) -> bool:
-        """Open or replace a sync; False if a later message has already settled it."""
+    def open(self, sync: Sync, now: int) -> int:
+        """Open or replace a sync, unless a later message has already settled it.
+
+        The order of the message that is now in force: the sync's own, or a later one.
+        """
         item = {
             "o": sync.order,
             "f": orjson.dumps([filter.as_dict() for filter in sync.filters]).decode(),
+            "a": sorted(sync.pubkeys),
             "t": sync.opened,
-            "r": "".join(sync.recent),
-            "n": sync.size,
+            "r": sync.recent,
             "h": sync.fingerprint,
-            EXPIRES: now + self._life,
+            EXPIRES: now + self._life + _SPARE_SECONDS,
         }
         return self._settle(sync.connection_id, sync.id, sync.order, item)
 
     def close(self, connection_id: str, sync_id: str, order: int, now: int) -> None:
-        self._settle(connection_id, sync_id, order, {"o": order, EXPIRES: now + self._life})
+        if self._in_order:
+            self._engine.write(Delete(Table.SESSIONS, *_key(connection_id, sync_id)))
+        else:
+            closed = {"o": order, EXPIRES: now + _CLOSE_SECONDS}
+            self._settle(connection_id, sync_id, order, closed)
 
-    def _settle(self, connection_id: str, sync_id: str, order: int, item: Item) -> bool:
-        key = sync_key(connection_id, sync_id)
+    def _settle(self, connection_id: str, sync_id: str, order: int, item: Item) -> int:
+        key = _key(connection_id, sync_id)
         try:
             self._engine.write(Put(Table.SESSIONS, *key, item, LessThan("o", order + 1)))
-        except ConditionFailed:
-            return False
-        return True
-
-    def forget(self, connection_id: str, sync_id: str) -> None:
-        self._engine.write(Delete(Table.SESSIONS, *sync_key(connection_id, sync_id)))
+        except ConditionFailed as failure:
+            return int(failure.current["o"]) if failure.current else order + 1
+        return order
 
     def visit(self, connection_id: str, sync_id: str, now: int) -> Sync | None:
         """The open sync, which has now been heard of again."""
-        key = sync_key(connection_id, sync_id)
-        assign = {EXPIRES: now + self._life}
-        item = self._engine.get(Table.SESSIONS, *key)
-        if item is None or "f" not in item:
-            return None
-        self._engine.write(Add(Table.SESSIONS, *key, {}, assign))
-        return _sync(connection_id, sync_id, item)
+        key = _key(connection_id, sync_id)
+        while True:
+            item = self._engine.get(Table.SESSIONS, *key)
+            if item is None or "f" not in item:
+                return None
+            try:
+                self._prolong(key, item, now)
+            except ConditionFailed:
+                continue  # closed or replaced between the two
+            return _sync(connection_id, sync_id, item)
+
+    def _prolong(self, key: tuple[str, str], item: Item, now: int) -> None:
+        if item[EXPIRES] < now + self._life:
+            assign = {EXPIRES: now + self._life + _SPARE_SECONDS}
+            unchanged = Equals("o", item["o"])
+            self._engine.write(Add(Table.SESSIONS, *key, {}, assign, unchanged))
 
     def open_ids(self, connection_id: str) -> set[str]:
-        query = Query(Table.SESSIONS, f"c#{connection_id}", low=_SYNC, high=_SYNC + "\U0010ffff")
-        rows = read_all(self._engine, query)
+        pk, low = _key(connection_id, "")
+        rows = read_all(self._engine, Query(Table.SESSIONS, pk, low, _BEHIND_SYNCS))
         return {row.sk.removeprefix(_SYNC) for row in rows if "f" in row.item}
 
 
-_SORT_KEY = 74  # characters
+def _key(connection_id: str, sync_id: str) -> tuple[str, str]:
+    # In the connection's own partition: it goes when the connection goes.
+    return f"c#{connection_id}", _SYNC + sync_id
 
 
 def _sync(connection_id: str, sync_id: str, item: Item) -> Sync:
-    keys = item["r"]
     return Sync(
         connection_id,
         sync_id,
         item["o"],
         tuple(parse_filter(value) for value in orjson.loads(item["f"])),
+        frozenset(item["a"]),
         item["t"],
-        [keys[at : at + _SORT_KEY] for at in range(0, len(keys), _SORT_KEY)],
-        item["n"],
+        item["r"],
         item["h"],
     )

@@ -237,9 +237,15 @@ def is_expired(item: Item, now: int) -> bool:
 
 def read_all(engine: Engine, query: Query) -> Iterable[Row]:
     """Every row of a range, page after page."""
+    for page in read_pages(engine, query):
+        yield from page.rows
+
+
+def read_pages(engine: Engine, query: Query) -> Iterable[Page]:
+    """A range to its end, for those who take many rows at a time."""
     while True:
         page = engine.query(query)
-        yield from page.rows
+        yield page
         if page.after is None:
             return
         query = query._replace(after=page.after)

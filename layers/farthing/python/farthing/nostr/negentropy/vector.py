@@ -55,10 +55,14 @@ class SealedVector:
     @classmethod
     def seal(cls, items: Iterable[tuple[int, bytes]]) -> Self:
         """Takes (timestamp, id) items in any order; ascending or newest first is fastest."""
-        packed = _pack(items)
-        if not _ascending(packed):
-            _sort(packed)
-        return cls(bytes(packed))
+        return cls.seal_records(_pack(items))
+
+    @classmethod
+    def seal_records(cls, records: bytearray) -> Self:
+        """The same of packed items, each 8 bytes of big-endian timestamp and the id."""
+        if not _ascending(records):
+            _sort(records)
+        return cls(bytes(records))
 
     @classmethod
     def from_bytes(cls, snapshot: bytes) -> Self:

@@ -1,0 +1,38 @@
+"""POST /accounts/{id}/settlements: a settlement engine tells what a peer has paid (RFC 0038)."""
+
+import hmac
+
+from farthing.cloud import runtime
+from farthing.cloud.web import (
+    Event,
+    InvalidBody,
+    Response,
+    header,
+    json_answer,
+    json_body,
+    path_of,
+    problem,
+)
+from farthing.ilp.settlement import InvalidSettlement, receive_settlement
+from farthing.store.settlements import KeyUsedDifferently
+
+runtime.warm_up()
+
+
+def handler(event: Event, _context: object) -> Response:
+    agent = runtime.agent()
+    token = agent.settings.settlement_token
+    shown = header(event, "authorization").removeprefix("Bearer ").encode(errors="replace")
+    if not token or not hmac.compare_digest(shown, token.encode()):
+        return problem(401, "the settlement engine's token is needed")
+    parts = path_of(event).strip("/").split("/")
+    peer = agent.ledger.peer(parts[1]) if len(parts) == 3 and parts[1] else None
+    if peer is None or parts[2] != "settlements":
+        return problem(404, "no such account")
+    try:
+        key = header(event, "idempotency-key")
+        return json_answer(201, receive_settlement(agent, peer, key, json_body(event)))
+    except (InvalidBody, InvalidSettlement) as error:
+        return problem(400, str(error))
+    except KeyUsedDifferently as error:
+        return problem(409, str(error))

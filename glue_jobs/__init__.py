@@ -1,0 +1,1 @@
+"""The PySpark jobs: pure DataFrame functions, and `main()` alone knows of Glue."""

@@ -1,0 +1,121 @@
+"""Events from where they are kept: a DynamoDB export, `farthing export`, or Parquet.
+
+A line that is no event is marked, never fatal: Spark runs in ANSI mode, so whatever touches text
+that others wrote uses functions that answer null. Signatures were verified when events came in.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+EVENT_COLUMNS = {
+    "id": "string",
+    "pubkey": "string",
+    "created_at": "bigint",
+    "kind": "int",
+    "tags": "array<array<string>>",
+    "content": "string",
+}
+_EVENT = ", ".join(f"{name} {kind}" for name, kind in EVENT_COLUMNS.items())
+_TEXT = "struct<S: string>"
+_EVENT_ITEM = f"Item struct<pk: {_TEXT}, sk: {_TEXT}, j: {_TEXT}>"
+
+# `\z`, because `$` would let a newline through at the end.
+HEX64 = r"^[0-9a-f]{64}\z"
+
+
+class Format(StrEnum):
+    DYNAMODB = "dynamodb"  # export to S3 in DynamoDB JSON: an item of the events table a line
+    JSONL = "jsonl"  # an event a line
+    PARQUET = "parquet"  # the event's fields as columns
+
+
+def read_events(spark: SparkSession, paths: Sequence[str], form: Format) -> DataFrame:
+    """The event columns, `size` in bytes of JSON, and `malformed` for what is no event."""
+    if form is Format.PARQUET:
+        return events_from_columns(spark.read.parquet(*paths))
+    lines = spark.read.text(list(paths), lineSep="\n")
+    if form is Format.DYNAMODB:
+        lines = event_lines_of_items(lines)
+    return events_from_lines(lines)
+
+
+def event_lines_of_items(lines: DataFrame) -> DataFrame:
+    """The event's JSON out of each item. Addresses and tombstones hold none and are left out."""
+    item = _filled(lines).select(F.from_json("value", _EVENT_ITEM)["Item"].alias("item"))
+    holds_none = (F.col("item.sk.S") != "e") | F.col("item.j.S").isNull()
+    without = F.col("item.pk.S").isNotNull() & F.coalesce(holds_none, F.lit(True))
+    # A line that is no item gives a null, which counts as malformed.
+    return item.where(~without).select(F.coalesce("item.j.S", F.lit("null")).alias("value"))
+
+
+def events_from_lines(lines: DataFrame) -> DataFrame:
+    parsed = _filled(lines).select(
+        F.from_json("value", _EVENT).alias("event"), F.octet_length("value").alias("size")
+    )
+    return _marked(parsed.select("event.*", "size"))
+
+
+def events_from_columns(columns: DataFrame) -> DataFrame:
+    """Tags may also be their JSON text, as some tools write them."""
+    kinds = dict(columns.dtypes)
+    tags = _column("tags", kinds)
+    if kinds.get("tags") == "string":
+        tags = F.from_json("tags", EVENT_COLUMNS["tags"])
+    events = columns.select(
+        *(_column(name, kinds) for name in EVENT_COLUMNS if name != "tags"), tags.alias("tags")
+    )
+    event = F.struct(*EVENT_COLUMNS)
+    return _marked(events.select(*EVENT_COLUMNS, F.octet_length(F.to_json(event)).alias("size")))
+
+
+def well_formed(events: DataFrame) -> DataFrame:
+    return events.where(~F.col("malformed")).drop("malformed")
+
+
+def newest_by_author(events: DataFrame) -> DataFrame:
+    """One event for each author and kind: the newest; on a tie the lowest id stays (NIP-01)."""
+    newest_first = Window.partitionBy("pubkey", "kind").orderBy(F.desc("created_at"), F.asc("id"))
+    ranked = events.withColumn("_rank", F.row_number().over(newest_first))
+    return ranked.where("_rank = 1").drop("_rank")
+
+
+def unexpired(events: DataFrame, now: int) -> DataFrame:
+    """Without what has left by itself (NIP-40)."""
+    at = whole_number(first_tag("expiration"))
+    return events.where(at.isNull() | (at > now))
+
+
+def first_tag(name: str) -> Column:
+    """The value of the first tag of this name; null if there is none."""
+    named = F.filter("tags", lambda tag: F.get(tag, F.lit(0)) == name)
+    return F.get(F.get(named, F.lit(0)), F.lit(1))
+
+
+def whole_number(text: Column) -> Column:
+    """Decimal digits as a number; null for a sign, a space, an exponent, or more than 18 digits."""
+    return F.when(text.rlike(r"^[0-9]{1,18}\z"), text.try_cast("bigint"))
+
+
+def _filled(lines: DataFrame) -> DataFrame:
+    return lines.where(F.trim("value") != "")
+
+
+def _column(name: str, kinds: dict[str, str]) -> Column:
+    """A column that is not there, or of a type that cannot be it, is null throughout."""
+    if name not in kinds or (name == "tags" and kinds[name] != EVENT_COLUMNS["tags"]):
+        return F.lit(None).cast(EVENT_COLUMNS[name]).alias(name)
+    return F.col(name).try_cast(EVENT_COLUMNS[name]).alias(name)
+
+
+def _marked(events: DataFrame) -> DataFrame:
+    is_event = (
+        F.col("id").rlike(HEX64)
+        & F.col("pubkey").rlike(HEX64)
+        & (F.col("created_at") >= 0)
+        & (F.col("kind") >= 0)
+        & F.col("tags").isNotNull()
+    )
+    return events.withColumn("malformed", ~F.coalesce(is_event, F.lit(False)))

@@ -1,0 +1,99 @@
+"""The peer graph: who claims which address at what fee (10032), and who follows whom (3).
+
+Inside the job an agent is a number. Numbers are given in the order of the keys, so that comparing
+numbers, or paths of numbers, compares keys; and an edge is 24 bytes instead of 150.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from glue_jobs.events_source import HEX64, first_tag, whole_number
+from glue_jobs.rules import Options, Refusal
+from glue_jobs.session import cut_lineage
+
+FOLLOWS = 3
+PEER_INFO = 10032
+ROUTE_ANNOUNCEMENT = 10033
+
+ADDRESS = r"^(g|private|example|peer|self|test[1-3]?|local)([.][a-zA-Z0-9_~-]+)+\z"
+MAX_ADDRESS = 1023
+
+
+def routing_events(events: DataFrame) -> DataFrame:
+    """Only what routing reads: the three kinds, follows as plain keys, and no text beside them."""
+    kind = F.col("kind")
+    is_follow = F.filter(
+        "tags", lambda tag: (F.get(tag, F.lit(0)) == "p") & F.get(tag, F.lit(1)).rlike(HEX64)
+    )
+    followed = F.array_distinct(F.transform(is_follow, lambda tag: F.get(tag, F.lit(1))))
+    return events.where(kind.isin(FOLLOWS, PEER_INFO, ROUTE_ANNOUNCEMENT)).select(
+        "id", "pubkey", "created_at", "kind",
+        F.when(kind == FOLLOWS, followed).alias("followed"),
+        F.when(kind != FOLLOWS, F.col("tags")).alias("tags"),
+        F.when(kind == PEER_INFO, F.col("content")).alias("content"),
+    )  # fmt: skip
+
+
+def claims(newest: DataFrame, options: Options) -> DataFrame:
+    """pubkey, address, fee (null: nothing goes through it), refused (null: the claim is valid).
+
+    The address stands in a tag, or, as deployed agents have it, in the content's JSON.
+    """
+    in_content = F.from_json("content", "ilpAddress string")["ilpAddress"]
+    fee = F.when(first_tag("fee").isNull(), F.lit(0)).otherwise(whole_number(first_tag("fee")))
+    stated = newest.where(F.col("kind") == PEER_INFO).select(
+        "pubkey",
+        F.coalesce(first_tag("ilp_address"), in_content).alias("address"),
+        F.when(fee <= options.max_fee, fee).cast("bigint").alias("fee"),
+    )
+    valid = F.col("address").rlike(ADDRESS) & (F.length("address") <= MAX_ADDRESS)
+    segments = F.size(F.split("address", r"\."))
+    refused = (
+        F.when(~F.coalesce(valid, F.lit(False)), Refusal.NO_ADDRESS.value)
+        .when(F.split("address", r"\.")[0].isin(*options.unroutable), Refusal.UNROUTABLE.value)
+        .when(segments < options.min_segments, Refusal.SHORT_PREFIX.value)
+        .when(segments > options.max_segments, Refusal.DEEP_ADDRESS.value)
+    )
+    return stated.withColumn("refused", refused)
+
+
+def numbered_nodes(newest: DataFrame, claimed: DataFrame, sources: DataFrame) -> DataFrame:
+    """node, pubkey, and of those with a valid claim address and fee."""
+    keys = newest.where(F.col("kind") != ROUTE_ANNOUNCEMENT).select("pubkey").union(sources)
+    valid = claimed.where("refused IS NULL").drop("refused")
+    # A sorted frame's partitions are in order, and so are the numbers given along them.
+    ordered = keys.distinct().join(valid, "pubkey", "left").orderBy("pubkey")
+    return cut_lineage(ordered.select(F.monotonically_increasing_id().alias("node"), "*"))
+
+
+def peer_edges(newest: DataFrame, nodes: DataFrame) -> DataFrame:
+    """src, dst, fee: one edge for each key that src follows and that claims an address.
+
+    `fee` is what src takes for forwarding. A hub's million followers are a million rows with one
+    dst in the join below. They are the large side; the agents are the small one, broadcast or, past
+    that size, split by AQE's skew join. What comes out is partitioned by src, where a row count is
+    bounded by what fits into one follow list.
+    """
+    authors = nodes.select("pubkey", F.col("node").alias("src"), "fee")
+    agents = nodes.where("address IS NOT NULL").select("pubkey", F.col("node").alias("dst"))
+    follows = newest.where(F.col("kind") == FOLLOWS).select("pubkey", "followed")
+    outgoing = follows.join(authors, "pubkey").select(
+        "src", "fee", F.explode("followed").alias("pubkey")
+    )
+    edges = outgoing.join(agents, "pubkey").where("src != dst").select("src", "dst", "fee")
+    return edges.repartition(_partitions(nodes.sparkSession), "src")
+
+
+def follower_counts(edges: DataFrame) -> DataFrame:
+    """node, followers. Sums are formed before the shuffle, so a hub costs a row a partition."""
+    return edges.groupBy(F.col("dst").alias("node")).agg(F.count(F.lit(1)).alias("followers"))
+
+
+def keys_frame(spark: SparkSession, keys: Sequence[str]) -> DataFrame:
+    return spark.createDataFrame([(key,) for key in sorted(set(keys))], "pubkey string")
+
+
+def _partitions(spark: SparkSession) -> int:
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)

@@ -1,0 +1,206 @@
+"""Glue job: the routing table of an agent, from the follow lists and what agents claim.
+
+`rebuild` is the job on any Spark session, and the command line runs it in local mode. `main`
+alone knows of Glue and AWS. What an attacker can and cannot do to it: poisoning.md.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from glue_jobs import routes as r
+from glue_jobs.announcements import announced_routes
+from glue_jobs.events_source import Format, newest_by_author, read_events, unexpired, well_formed
+from glue_jobs.generations import DynamoRoutes, generation_name, publish_generation
+from glue_jobs.graph import (
+    claims,
+    follower_counts,
+    keys_frame,
+    numbered_nodes,
+    peer_edges,
+    routing_events,
+)
+from glue_jobs.ownership import held_addresses
+from glue_jobs.paths import cheapest_paths
+from glue_jobs.rules import Options, Refusal, Report
+from glue_jobs.session import cut_lineage
+
+# Called with a stage's name, and how many of how many steps are done.
+Progress = Callable[[str, int, int], None]
+
+
+def rebuild(
+    spark: SparkSession,
+    source_paths: Sequence[str],
+    sources: Sequence[str],
+    options: Options,
+    progress: Progress = lambda *_: None,
+) -> tuple[DataFrame, Report]:
+    """The routes of each source key, from events in files. See `rebuild_from_events`."""
+    events = read_events(spark, source_paths, options.source_format)
+    return rebuild_from_events(events, sources, options, progress)
+
+
+def rebuild_from_events(
+    events: DataFrame,
+    sources: Sequence[str],
+    options: Options,
+    progress: Progress = lambda *_: None,
+) -> tuple[DataFrame, Report]:
+    """generation, source, prefix, owner, next_hop, fee, hops, path; and what was found on the way.
+
+    A path goes from the next hop to the owner. The frame is computed when this returns.
+    """
+    spark, report = events.sparkSession, Report()
+    total = options.hop_limit + 4
+    with _kept() as keep:
+        progress("reading events", 0, total)
+        read = Observation()
+        seen = _counted(events, read)
+        newest = keep(newest_by_author(unexpired(routing_events(seen), options.now)))
+        newest.count()
+        report.events, report.malformed = read.get["events"], read.get["malformed"]
+
+        progress("building the graph", 1, total)
+        claimed = keep(claims(newest, options))
+        nodes = numbered_nodes(newest, claimed, keys_frame(spark, sources))
+        edges = keep(peer_edges(newest, nodes))
+        report.edges = edges.count()
+        nodes = cut_lineage(
+            nodes.join(follower_counts(edges), "node", "left").fillna(0, ["followers"])
+        )
+        report.agents = nodes.where("address IS NOT NULL").count()
+        starts = nodes.join(keys_frame(spark, sources), "pubkey", "left_semi")
+        starts = starts.select(F.col("node").alias("source"))
+
+        def on_round(hops: int) -> None:
+            report.rounds = hops
+            progress(f"paths of {hops} hops", 1 + hops, total)
+
+        reached = cheapest_paths(edges, starts, options.hop_limit, on_round)
+
+        progress("checking claims", options.hop_limit + 2, total)
+        announcements = keep(_judged_announcements(newest, nodes, reached, options))
+        good = announcements.where("refused IS NULL")
+        announced = cut_lineage(r.heard_announcements(good, reached))
+        held_or_not = keep(
+            held_addresses(r.claims_seen(nodes, reached, announced, starts), options)
+        )
+        held = held_or_not.where("refused IS NULL AND owner != source")
+
+        progress("choosing routes", options.hop_limit + 3, total)
+        chosen = r.graph_offers(reached, held)
+        if not announced.isEmpty():
+            offers = cut_lineage(r.announced_offers(announced, held))
+            chosen = r.cheapest_offers(chosen, offers, reached, edges, options.hop_limit)
+        routes = cut_lineage(r.named_routes(chosen, nodes, options.generation))
+        report.routes = routes.count()
+        report.refused = _refusals(claimed, announcements, held_or_not)
+        progress("done", total, total)
+    return routes, report
+
+
+@contextmanager
+def _kept() -> Iterator[Callable[[DataFrame], DataFrame]]:
+    """Frames that are used more than once, kept until the work is done."""
+    frames: list[DataFrame] = []
+
+    def keep(frame: DataFrame) -> DataFrame:
+        frames.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+        return frame
+
+    try:
+        yield keep
+    finally:
+        for frame in frames:
+            frame.unpersist()
+
+
+def _counted(events: DataFrame, read: Observation) -> DataFrame:
+    """Only what is well formed; counted on the way, so that the source is read once."""
+    counted = events.observe(
+        read,
+        F.count(F.lit(1)).alias("lines"),
+        F.count_if(~F.col("malformed")).alias("events"),
+        F.count_if("malformed").alias("malformed"),
+    )
+    return well_formed(counted)
+
+
+def _judged_announcements(
+    newest: DataFrame, nodes: DataFrame, reached: DataFrame, options: Options
+) -> DataFrame:
+    """peer, address, fee, hops, refused; also for what only others' events can tell."""
+    peers = reached.where("hops = 1").select("node").distinct()
+    direct = peers.join(nodes, "node").select("pubkey", F.col("node").alias("peer"))
+    known = nodes.where("address IS NOT NULL").select("address").distinct()
+    judged = (
+        announced_routes(newest, options)
+        .join(direct, "pubkey", "left")
+        .join(known.withColumn("is_claimed", F.lit(True)), "address", "left")
+    )
+    refused = (
+        F.when(F.col("peer").isNull(), Refusal.NOT_FOLLOWED.value)
+        .when(F.col("refused").isNotNull(), F.col("refused"))
+        .when(F.col("is_claimed").isNull(), Refusal.UNCLAIMED_ROUTE.value)
+    )
+    return judged.select("peer", "address", "fee", "hops", refused.alias("refused"))
+
+
+def _refusals(claimed: DataFrame, announcements: DataFrame, held: DataFrame) -> dict[str, int]:
+    absurd = claimed.where("refused IS NULL AND fee IS NULL")
+    refused = [
+        claimed.select("refused"),
+        absurd.select(F.lit(Refusal.ABSURD_FEE.value).alias("refused")),
+        announcements.select("refused"),
+        held.select("refused"),
+    ]
+    counts = reduce(DataFrame.unionByName, refused).where("refused IS NOT NULL")
+    # One row for each reason: there are only so many.
+    return {row["refused"]: row["count"] for row in counts.groupBy("refused").count().collect()}
+
+
+def main() -> None:
+    """Arguments: SOURCE (comma-separated paths), SOURCE_FORMAT, OWNER (key), ROUTES_TABLE; and
+    optionally MAX_SHRINK (share), FORCE (1), HOP_LIMIT, MAX_FEE."""
+    from awsglue.context import GlueContext
+    from awsglue.job import Job
+    from awsglue.utils import getResolvedOptions
+    from pyspark.context import SparkContext
+
+    needed = ["JOB_NAME", "SOURCE", "SOURCE_FORMAT", "OWNER", "ROUTES_TABLE"]
+    optional = [
+        name for name in ("MAX_SHRINK", "FORCE", "HOP_LIMIT", "MAX_FEE") if f"--{name}" in sys.argv
+    ]
+    arguments = getResolvedOptions(sys.argv, needed + optional)
+    glue = GlueContext(SparkContext.getOrCreate())
+    job = Job(glue)
+    job.init(arguments["JOB_NAME"], arguments)
+    now = int(time.time())
+    defaults = Options(now=now)
+    options = Options(
+        now=now,
+        generation=generation_name(now),
+        source_format=Format(arguments["SOURCE_FORMAT"]),
+        hop_limit=int(arguments.get("HOP_LIMIT", defaults.hop_limit)),
+        max_fee=int(arguments.get("MAX_FEE", defaults.max_fee)),
+    )
+    paths = arguments["SOURCE"].split(",")
+    routes, report = rebuild(glue.spark_session, paths, [arguments["OWNER"]], options)
+    print("\n".join(report.lines()))
+    publish_generation(
+        DynamoRoutes(arguments["ROUTES_TABLE"]), routes, options.generation, report.routes, now,
+        max_shrink=float(arguments.get("MAX_SHRINK", "0.5")),
+        forced=arguments.get("FORCE", "") == "1",
+    )  # fmt: skip
+    job.commit()
+
+
+if __name__ == "__main__":
+    main()

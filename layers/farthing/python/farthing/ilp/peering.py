@@ -1,0 +1,32 @@
+"""Tokens between two agents that know each other's Nostr keys: both compute them, nobody has to
+send them. Peers without a key, and those who insist, use tokens of their own."""
+
+import hmac
+from base64 import urlsafe_b64encode
+
+from farthing.ilp.condition import author_fulfillment
+from farthing.ilp.tokens import InvalidToken, unseal
+from farthing.nostr.events import public_key_of
+from farthing.store.ledger import Peer
+
+_LABEL = b"farthing/peering/v1"
+
+
+def derived_token(own_secret: bytes, other_pubkey: str, sender_pubkey: str) -> str:
+    """What `sender_pubkey`, one of the two, shows to the other."""
+    shared = author_fulfillment(own_secret, bytes.fromhex(other_pubkey), _LABEL)
+    token = hmac.digest(shared, bytes.fromhex(sender_pubkey), "sha256")
+    return urlsafe_b64encode(token).decode().rstrip("=")
+
+
+def incoming_token(own_secret: bytes, peer_pubkey: str) -> str:
+    return derived_token(own_secret, peer_pubkey, peer_pubkey)
+
+
+def outgoing_token(own_secret: bytes, peer: Peer) -> str:
+    """What we show at a peer's endpoint."""
+    if peer.outgoing_token:
+        return unseal(own_secret, peer.id, peer.outgoing_token).decode()
+    if peer.pubkey:
+        return derived_token(own_secret, peer.pubkey, public_key_of(own_secret))
+    raise InvalidToken("we have no token for this peer")

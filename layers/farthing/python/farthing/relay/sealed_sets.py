@@ -1,0 +1,71 @@
+"""The sets of syncs that this container has answered lately, kept within a bound on their sizes."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from farthing.nostr.negentropy import SealedVector
+from farthing.store.syncs import Sync
+
+
+@dataclass(slots=True)
+class _Kept:
+    order: int
+    items: SealedVector
+    until: int  # second in which it is given up, if nothing is heard of the sync
+
+
+class SealedSets:
+    """A set goes with its sync, with the connection, when it has not been used for long, or when
+    others need the room; what is asked for after that is made again."""
+
+    def __init__(self) -> None:
+        self._sets: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._mutex = threading.Lock()
+
+    def get(self, sync: Sync, until: int) -> SealedVector | None:
+        key = (sync.connection_id, sync.id)
+        with self._mutex:
+            kept = self._sets.get(key)
+            if kept is None or kept.order != sync.order:
+                return None
+            kept.until = until
+            self._sets.move_to_end(key)
+            return kept.items
+
+    def put(self, sync: Sync, items: SealedVector, until: int, most: int) -> None:
+        """`most` items in all sets together, though this one is kept in any case."""
+        key = (sync.connection_id, sync.id)
+        with self._mutex:
+            self._sets[key] = _Kept(sync.order, items, until)
+            self._sets.move_to_end(key)
+            while len(self._sets) > 1 and self._size() > most:
+                self._sets.popitem(last=False)
+
+    def _size(self) -> int:
+        return sum(len(kept.items) for kept in self._sets.values())
+
+    def forget(self, connection_id: str, sync_id: str) -> None:
+        with self._mutex:
+            self._sets.pop((connection_id, sync_id), None)
+
+    def forget_connection(self, connection_id: str) -> None:
+        self._forget_where(lambda key, _: key[0] == connection_id)
+
+    def forget_idle(self, now: int) -> None:
+        self._forget_where(lambda _, kept: kept.until <= now)
+
+    def clear(self) -> None:
+        self._forget_where(lambda *_: True)
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def _forget_where(self, gone: Callable[[tuple[str, str], _Kept], bool]) -> None:
+        with self._mutex:
+            for key in [key for key, kept in self._sets.items() if gone(key, kept)]:
+                del self._sets[key]
+
+
+SEALED = SealedSets()

@@ -1,0 +1,211 @@
+"""The handlers of paid writes with their sample payloads."""
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from farthing.agent import Agent
+from farthing.cloud import runtime
+from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_prepare, decode_reply, encode
+from farthing.store.ledger import Hold
+from tests.functions.conftest import Invoke, sample
+from tests.ilp.paying import PAYER, PER_BYTE, assert_fulfilled, posted
+from tests.relay.world import OWNER, START, signed
+
+PROBLEM = "application/problem+json"
+
+
+@pytest.fixture
+def paid(agent: Agent) -> Iterator[Agent]:
+    """The agent that handlers find has its price, and the sample's payer for a peer."""
+    paid = replace(agent, settings=replace(agent.settings, price_per_byte=PER_BYTE))
+    paid.ledger.add_peer(PAYER)
+    runtime.install(paid)
+    return paid
+
+
+def sample_packet() -> Prepare:
+    return decode_prepare(base64.b64decode(sample("ilp")["body"]))
+
+
+def sample_event() -> dict[str, Any]:
+    return json.loads(sample("events")["body"])
+
+
+def reply_of(response: dict[str, Any]) -> Fulfill | Reject:
+    assert response["statusCode"] == 200
+    assert response["isBase64Encoded"] is True
+    assert response["headers"]["Content-Type"] == "application/octet-stream"
+    return decode_reply(base64.b64decode(response["body"]))
+
+
+def problem_of(response: dict[str, Any]) -> dict[str, Any]:
+    assert response["headers"]["Content-Type"] == PROBLEM
+    body: dict[str, Any] = json.loads(response["body"])
+    assert body["status"] == response["statusCode"]
+    return body
+
+
+def with_headers(name: str, **headers: str | None) -> dict[str, Any]:
+    event = sample(name)
+    given = {**event["headers"], **{k.replace("_", "-"): v for k, v in headers.items()}}
+    return {**event, "headers": {name: value for name, value in given.items() if value is not None}}
+
+
+def with_body(name: str, body: object) -> dict[str, Any]:
+    return {**sample(name), "body": body, "isBase64Encoded": False}
+
+
+class TestIlp:
+    def test_a_packet_that_pays(self, paid: Agent, invoke: Invoke) -> None:
+        assert_fulfilled(reply_of(invoke("ilp")), sample_packet())
+        assert paid.events.get(sample_event()["id"]) is not None
+        assert posted(paid) == sample_packet().amount
+
+    def test_a_packet_that_does_not(self, paid: Agent, invoke: Invoke) -> None:
+        poor = encode(replace(sample_packet(), amount=1))
+        event = {**sample("ilp"), "body": base64.b64encode(poor).decode()}
+        assert reply_of(invoke("ilp", event)).code == "F04"  # type: ignore[union-attr]
+        assert paid.events.get(sample_event()["id"]) is None
+
+    @pytest.mark.parametrize(
+        ("status", "changes"),
+        [
+            (401, {"authorization": None}),
+            (401, {"authorization": "Bearer nobody"}),
+            (400, {"content_type": "text/plain"}),
+            (400, {"prefer": "respond-async"}),
+            (400, {"request_id": "r", "callback_url": "http://169.254.169.254/"}),
+        ],
+    )
+    def test_what_is_answered_in_terms_of_http(
+        self, paid: Agent, invoke: Invoke, status: int, changes: dict[str, Any]
+    ) -> None:
+        response = invoke("ilp", with_headers("ilp", **changes))
+        assert problem_of(response)["status"] == status
+        assert posted(paid) == 0
+
+    def test_a_body_that_is_too_large(self, paid: Agent, invoke: Invoke) -> None:
+        large = {**sample("ilp"), "body": base64.b64encode(bytes(40_000)).decode()}
+        assert problem_of(invoke("ilp", large))["status"] == 413
+
+    @pytest.mark.parametrize("body", [None, "", "not base64!", "AAAA"])
+    def test_a_body_that_is_no_packet(self, paid: Agent, invoke: Invoke, body: str | None) -> None:
+        reply = reply_of(invoke("ilp", {**sample("ilp"), "body": body}))
+        assert reply.code == "F01"  # type: ignore[union-attr]
+
+    def test_without_headers(self, paid: Agent, invoke: Invoke) -> None:
+        assert problem_of(invoke("ilp", {**sample("ilp"), "headers": None}))["status"] == 400
+
+
+class TestQuotes:
+    def test_the_price_of_an_event(self, paid: Agent, invoke: Invoke) -> None:
+        response = invoke("quotes")
+        assert response["statusCode"] == 200
+        quote = json.loads(response["body"])
+        assert quote == {
+            "price": str(sample_packet().amount),
+            "asset_code": "USD",
+            "asset_scale": 9,
+            "kind": 1,
+            "size": len(sample_packet().data),
+            "destination": paid.settings.own_ilp_address,
+            "endpoint": paid.settings.ilp_url,
+            "pubkey": paid.settings.pubkey,
+            "expires_at": "2023-11-14T22:18:20Z",
+            "event_id": sample_event()["id"],
+            "condition": quote["condition"],
+        }
+        # What was quoted is fulfilled, whoever pays.
+        condition = bytes.fromhex(quote["condition"])
+        prepare = replace(sample_packet(), condition=condition, amount=int(quote["price"]))
+        event = {**sample("ilp"), "body": base64.b64encode(encode(prepare)).decode()}
+        assert_fulfilled(reply_of(invoke("ilp", event)), prepare)
+
+    def test_the_price_of_a_kind_and_a_size(self, paid: Agent, invoke: Invoke) -> None:
+        response = invoke("quotes", with_body("quotes", '{"kind": 1, "size": 100}'))
+        quote = json.loads(response["body"])
+        assert (quote["price"], quote["kind"], quote["size"]) == ("1000", 1, 100)
+        assert "condition" not in quote
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            None, "", "[]", "null", "{", '{"event": 1}', '{"event": {}}', '{"kind": 1}',
+            '{"kind": -1, "size": 1}', '{"kind": 1, "size": "1"}', '{"kind": true, "size": 1}',
+            "[" * 100_000, '{"kind": 1, "size": 1e3}', "\ud800",
+        ],
+    )  # fmt: skip
+    def test_what_is_no_question(self, paid: Agent, invoke: Invoke, body: str | None) -> None:
+        assert problem_of(invoke("quotes", with_body("quotes", body)))["status"] == 400
+
+    def test_an_event_with_another_signature(self, paid: Agent, invoke: Invoke) -> None:
+        forged = {"event": {**sample_event(), "content": "forged"}}
+        response = invoke("quotes", with_body("quotes", json.dumps(forged)))
+        assert problem_of(response)["status"] == 400
+
+
+class TestEvents:
+    def test_a_strangers_event_has_its_price(self, paid: Agent, invoke: Invoke) -> None:
+        response = invoke("events")
+        assert response["statusCode"] == 402
+        problem = problem_of(response)
+        quote = json.loads(invoke("quotes")["body"])
+        assert problem | quote == problem
+        assert paid.events.get(sample_event()["id"]) is None
+
+    def test_the_owners_event_is_stored(self, paid: Agent, invoke: Invoke) -> None:
+        mine = signed(OWNER, content="mine")
+        response = invoke("events", with_body("events", mine.to_json()))
+        assert response["statusCode"] == 200
+        assert json.loads(response["body"]) == {"id": mine.id, "stored": True, "message": ""}
+        assert paid.events.get(mine.id) is not None
+
+    def test_where_writing_is_free(self, agent: Agent, invoke: Invoke) -> None:
+        assert invoke("events")["statusCode"] == 200
+        assert agent.events.get(sample_event()["id"]) is not None
+
+    @pytest.mark.parametrize(
+        ("status", "changes"),
+        [
+            (403, {"tags": [["-"]]}),
+            (403, {"tags": [["expiration", str(START)]]}),
+            (403, {"kind": 22242}),
+        ],
+    )
+    def test_the_owners_event_may_be_refused(
+        self, paid: Agent, invoke: Invoke, status: int, changes: dict[str, Any]
+    ) -> None:
+        response = invoke("events", with_body("events", signed(OWNER, **changes).to_json()))
+        assert problem_of(response)["status"] == status
+
+    @pytest.mark.parametrize("body", [None, "{}", "[]", '{"id": 1}', "x"])
+    def test_what_is_no_event(self, paid: Agent, invoke: Invoke, body: str | None) -> None:
+        assert problem_of(invoke("events", with_body("events", body)))["status"] == 400
+
+    def test_a_forgery_in_the_owners_name(self, paid: Agent, invoke: Invoke) -> None:
+        forged = {**sample_event(), "pubkey": paid.settings.pubkey}
+        response = invoke("events", with_body("events", json.dumps(forged)))
+        assert problem_of(response)["status"] == 400
+
+    @pytest.mark.parametrize("name", ["events", "quotes"])
+    def test_a_browser_may_ask_first(self, paid: Agent, invoke: Invoke, name: str) -> None:
+        event = sample(name)
+        event["requestContext"]["http"]["method"] = "OPTIONS"
+        response = invoke(name, event)
+        assert response["statusCode"] == 204
+        assert response["headers"]["Access-Control-Allow-Origin"] == "*"
+
+
+def test_the_sweeper_releases_what_has_expired(paid: Agent, invoke: Invoke) -> None:
+    past = Hold(PAYER.id, "0" * 64, 5, START * 1000)
+    future = Hold(PAYER.id, "1" * 64, 7, START * 1000 + 1)
+    for hold in (past, future):
+        assert paid.ledger.hold(hold, 100)
+    assert invoke("sweeper") == {"released": 1}
+    assert list(paid.ledger.holds()) == [future]
+    assert invoke("sweeper") == {"released": 0}

@@ -1,0 +1,199 @@
+"""Requests that we send: only to a peer's registered place, and what comes back is not trusted."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from farthing.cloud.outbound import HttpOutbound
+from farthing.ilp.outbound import NoOutbound, NotRegistered, OutboundFailed, check_registered
+
+ENDPOINT = "https://peer.example/ilp"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://peer.example/ilp",
+        "https://peer.example/anywhere?x=y",
+        "https://peer.example",
+        "https://PEER.example/ilp",
+        "HTTPS://peer.example/ilp",
+        "https://peer.example:443/ilp",
+        "https://peer.example?@evil.example",
+        "https://peer.example#@evil.example",
+        "https://peer.example/@evil.example",
+    ],
+)
+def test_places_that_are_the_peers_own(url: str) -> None:
+    check_registered(url, ENDPOINT)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "/ilp",
+        "peer.example/ilp",
+        "//peer.example/ilp",
+        "http://peer.example/ilp",
+        "ftp://peer.example/ilp",
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "https://evil.example/ilp",
+        "https://peer.example.evil.example/",
+        "https://evil.example/peer.example",
+        "https://evil-peer.example/",
+        "https://sub.peer.example/",
+        "https://peer.example./",
+        "https://peer.example:8443/",
+        "https://peer.example:80/",
+        "https://peer.example:0/",
+        "https://peer.example:99999/",
+        "https://peer.example:x/",
+        "https://user@peer.example/",
+        "https://@peer.example/",
+        "https://user:password@peer.example/",
+        "https://peer.example@evil.example/",
+        "https://peer.example:443@evil.example/",
+        "https://evil.example\\@peer.example/",
+        "https://peer.example\\.evil.example/",
+        "https://peer.example\\/evil",
+        "https://peer.example\t.evil.example/",
+        "https://peer.example\n/",
+        "https://peer.example /",
+        " https://peer.example/",
+        "https://peer.example%2eevil.example/",
+        "https://peer\u3002example/",
+        "https://\uff50eer.example/",
+        "https://127.0.0.1/",
+        "https://169.254.169.254/latest/meta-data",
+        "https://[::1]/",
+        "https://[::1",
+        "https://]",
+        "https://",
+        "https:peer.example",
+    ],
+)
+def test_places_that_are_not(url: str) -> None:
+    with pytest.raises(NotRegistered):
+        check_registered(url, ENDPOINT)
+
+
+@pytest.mark.parametrize("endpoint", ["", "peer.example/ilp", "ftp://peer.example", "https://["])
+@pytest.mark.parametrize("url", ["", "169.254.169.254/latest", "ftp://peer.example", "https://["])
+def test_without_a_proper_endpoint_there_is_no_place(url: str, endpoint: str) -> None:
+    with pytest.raises(NotRegistered):
+        check_registered(url, endpoint)
+
+
+@pytest.mark.parametrize(
+    ("url", "fine"),
+    [
+        ("http://[::1]:8080/x", True),
+        ("http://[::1]:8081/x", False),
+        ("http://[::2]:8080/x", False),
+        ("http://127.0.0.1:8080/x", False),
+        ("http://user@[::1]:8080/x", False),
+    ],
+)
+def test_addresses_of_version_6(url: str, fine: bool) -> None:
+    if fine:
+        check_registered(url, "http://[::1]:8080/ilp")
+    else:
+        with pytest.raises(NotRegistered):
+            check_registered(url, "http://[::1]:8080/ilp")
+
+
+# By HTTP
+
+
+class Peer(BaseHTTPRequestHandler):
+    """Answers by what the path says."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append((self.path, dict(self.headers), body))  # type: ignore[attr-defined]
+        match self.path:
+            case "/redirect":
+                self.answer(307, b"", Location="/elsewhere")
+            case "/large":
+                self.answer(200, bytes(1_000_000))
+            case "/nothing":
+                self.close_connection = True
+            case "/late":
+                self.server.late.wait(10)  # type: ignore[attr-defined]
+                self.answer(200, b"late")
+            case _:
+                self.answer(200, b"echo " + body)
+
+    def answer(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class PeerServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Peer)
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.late = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, *_: object) -> None:
+        pass  # clients of these tests leave early
+
+
+@pytest.fixture
+def peer() -> Iterator[PeerServer]:
+    with PeerServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.late.set()
+        server.shutdown()
+        thread.join()
+
+
+def test_a_request_and_its_answer(peer: PeerServer) -> None:
+    outbound = HttpOutbound()
+    assert outbound.post(f"{peer.url}/x", {"Request-Id": "r"}, b"hello", 5) == (200, b"echo hello")
+    ((path, headers, _),) = peer.requests
+    assert (path, headers["Request-Id"]) == ("/x", "r")
+
+
+def test_redirects_are_not_followed(peer: PeerServer) -> None:
+    assert HttpOutbound().post(f"{peer.url}/redirect", {}, b"x", 5).status == 307
+    assert [path for path, _, _ in peer.requests] == ["/redirect"]
+
+
+def test_an_endless_answer_is_not_read_and_spoils_nothing(peer: PeerServer) -> None:
+    outbound = HttpOutbound()
+    assert len(outbound.post(f"{peer.url}/large", {}, b"x", 5).body) <= 64 * 1024
+    assert outbound.post(f"{peer.url}/x", {}, b"next", 5) == (200, b"echo next")
+
+
+def test_no_answer_is_a_failure_and_is_not_tried_again(peer: PeerServer) -> None:
+    outbound = HttpOutbound()
+    with pytest.raises(OutboundFailed):
+        outbound.post(f"{peer.url}/nothing", {}, b"x", 5)
+    with pytest.raises(OutboundFailed):
+        outbound.post(f"{peer.url}/late", {}, b"x", 0.2)
+    with pytest.raises(OutboundFailed):
+        outbound.post("http://127.0.0.1:1/", {}, b"x", 5)
+    assert [path for path, _, _ in peer.requests] == ["/nothing", "/late"]
+
+
+def test_an_agent_without_a_way_out() -> None:
+    with pytest.raises(OutboundFailed):
+        NoOutbound().post("https://a.example", {}, b"", 1)

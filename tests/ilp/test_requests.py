@@ -1,0 +1,293 @@
+"""ILP over HTTP: who sends, what is a packet, both modes, and each Request-Id answered once."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from farthing.agent import Agent
+from farthing.ilp import connector
+from farthing.ilp.outbound import OutboundFailed, Response
+from farthing.ilp.packet import DATA_MAX, Fulfill, Reject, decode_reply, encode
+from farthing.ilp.requests import OCTETS, Answer, HttpError, receive_packet
+from farthing.store.faulty import Fault, FaultyEngine, nth
+from farthing.store.ledger import Peer, hash_token
+from farthing.store.sqlite import SqliteEngine
+from tests.ilp.paying import PAYER, TOKEN, code_of, dump, note, packet, paid_agent, posted
+from tests.relay.world import Clock
+
+ENDPOINT = "https://payer.example/ilp"
+CALLBACK = "https://payer.example/ilp/replies"
+
+
+class RecordingOutbound:
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, dict[str, str], bytes]] = []
+        self.fails = False
+
+    def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
+        if self.fails:
+            raise OutboundFailed("nobody there")
+        assert timeout > 0
+        self.sent.append((url, dict(headers), body))
+        return Response(202, b"")
+
+
+@pytest.fixture
+def outbound() -> RecordingOutbound:
+    return RecordingOutbound()
+
+
+@pytest.fixture
+def agent(sqlite: SqliteEngine, clock: Clock, outbound: RecordingOutbound) -> Agent:
+    payer = Peer("payer", hash_token(TOKEN), endpoint=ENDPOINT)
+    return replace(paid_agent(sqlite, clock, payer), outbound=outbound)
+
+
+def post(agent: Agent, body: bytes, **headers: str) -> Answer:
+    """Headers by their names with underscores; None leaves one out."""
+    given = {"content_type": OCTETS, "authorization": f"Bearer {TOKEN}", **headers}
+    named = {name.replace("_", "-"): value for name, value in given.items() if value is not None}
+    return receive_packet(agent, named, body)
+
+
+def refusal(agent: Agent, body: bytes = b"", **headers: Any) -> int:
+    before = dump(agent.engine)
+    with pytest.raises(HttpError) as refused:
+        post(agent, body, **headers)
+    assert dump(agent.engine) == before
+    return refused.value.status
+
+
+def packet_of(agent: Agent, content: str = "hello") -> bytes:
+    return encode(packet(agent, note(content)))
+
+
+# In the response
+
+
+def test_the_reply_is_the_response(agent: Agent, outbound: RecordingOutbound) -> None:
+    answer = post(agent, packet_of(agent))
+    assert answer.status == 200
+    assert isinstance(decode_reply(answer.body), Fulfill)
+    assert outbound.sent == []
+
+
+def test_a_reject_is_a_good_response(agent: Agent) -> None:
+    answer = post(agent, encode(packet(agent, note(), amount=1)))
+    assert (answer.status, code_of(decode_reply(answer.body))) == (200, "F04")
+    assert code_of(decode_reply(post(agent, b"no packet").body)) == "F01"
+    assert code_of(decode_reply(post(agent, b"").body)) == "F01"
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    [OCTETS, "Application/Octet-Stream", f"{OCTETS}; charset=binary", f" {OCTETS} ;x=y"],
+)
+def test_media_types_that_are_octets(agent: Agent, media_type: str) -> None:
+    assert post(agent, packet_of(agent), content_type=media_type).status == 200
+
+
+@pytest.mark.parametrize(
+    "media_type", [None, "", "application/json", "text/plain", f"{OCTETS}x", f"x;{OCTETS}"]
+)
+def test_media_types_that_are_not(agent: Agent, media_type: str) -> None:
+    assert refusal(agent, packet_of(agent), content_type=media_type) == 400
+
+
+def test_bodies_that_no_packet_has(agent: Agent) -> None:
+    assert refusal(agent, bytes(34 * 1024 + 1)) == 413
+    assert code_of(decode_reply(post(agent, bytes(34 * 1024)).body)) == "F01"
+
+
+def test_the_largest_packet_there_is_passes(agent: Agent) -> None:
+    destination = "g." + "x" * 1021
+    largest = packet(agent, note(), data=bytes(DATA_MAX), destination=destination)
+    assert code_of(decode_reply(post(agent, encode(largest)).body)) == "F02"
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Basic {TOKEN}",
+        TOKEN,
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        f"Bearer {TOKEN.upper()}",
+        f"Bearer {hash_token(TOKEN)}",
+        "Bearer a.b.c",
+        "Bearer ..",
+        "Bearer \udcff\udcfe",
+        "Bearer " + "x" * 100_000,
+    ],
+)
+def test_tokens_that_are_nobodys(agent: Agent, authorization: str) -> None:
+    assert refusal(agent, packet_of(agent), authorization=authorization) == 401
+
+
+@pytest.mark.parametrize("authorization", [f"bearer {TOKEN}", f"BEARER   {TOKEN} "])
+def test_the_scheme_in_any_case(agent: Agent, authorization: str) -> None:
+    assert post(agent, packet_of(agent), authorization=authorization).status == 200
+
+
+def test_a_removed_peer_is_nobody(agent: Agent) -> None:
+    agent.ledger.remove_peer(PAYER.id)
+    assert refusal(agent, packet_of(agent)) == 401
+
+
+# By a request of our own
+
+ASYNCHRONOUS = {"request_id": "r-1", "callback_url": CALLBACK}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ASYNCHRONOUS,
+        {**ASYNCHRONOUS, "prefer": "respond-async"},
+        {**ASYNCHRONOUS, "prefer": "wait=5, Respond-Async"},
+    ],
+)
+def test_the_reply_goes_to_the_callback(
+    agent: Agent, outbound: RecordingOutbound, headers: dict[str, str]
+) -> None:
+    assert post(agent, packet_of(agent), **headers) == Answer(202)
+    ((url, sent, body),) = outbound.sent
+    assert url == CALLBACK
+    assert sent == {"Content-Type": OCTETS, "Request-Id": "r-1"}
+    assert isinstance(decode_reply(body), Fulfill)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"prefer": "respond-async"},
+        {"prefer": "respond-async", "request_id": "r"},
+        {"prefer": "respond-async", "callback_url": CALLBACK},
+        {"request_id": "", "callback_url": CALLBACK},
+        {"request_id": "r", "callback_url": ""},
+        {"request_id": "x" * 257},
+        {"request_id": "a\r\nb"},
+        {"request_id": "\udcff"},
+        {"request_id": "ü"},
+    ],
+)
+def test_requests_that_lack_something(
+    agent: Agent, outbound: RecordingOutbound, headers: dict[str, str]
+) -> None:
+    assert refusal(agent, packet_of(agent), **headers) == 400
+    assert outbound.sent == []
+
+
+def test_a_callback_that_is_not_taken_can_be_asked_for_again(
+    agent: Agent, outbound: RecordingOutbound, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = packet_of(agent)
+    outbound.fails = True
+    assert post(agent, body, **ASYNCHRONOUS).status == 202
+    assert "nobody there" in caplog.text
+    after = dump(agent.engine)
+    outbound.fails = False
+    assert post(agent, body, **ASYNCHRONOUS).status == 202
+    ((_, _, reply),) = outbound.sent
+    assert isinstance(decode_reply(reply), Fulfill)
+    assert dump(agent.engine) == after
+
+
+# Once
+
+
+def test_a_request_id_answers_the_same_and_pays_once(agent: Agent) -> None:
+    body = packet_of(agent)
+    first = post(agent, body, request_id="r")
+    after = dump(agent.engine)
+    assert post(agent, body, request_id="r") == first
+    assert dump(agent.engine) == after
+
+
+def test_a_reject_is_kept_as_well(agent: Agent) -> None:
+    """Even where the packet would pass by now: the same id has the same answer."""
+    body = packet_of(agent)
+    assert code_of(decode_reply(post(agent, body[:-1], request_id="r").body)) == "F01"
+    assert code_of(decode_reply(post(agent, body, request_id="r").body)) == "F01"
+    assert posted(agent) == 0
+    assert post(agent, body, request_id="r2").status == 200
+    assert posted(agent) > 0
+
+
+def test_another_packet_under_an_answered_id_moves_nothing(agent: Agent) -> None:
+    first = post(agent, packet_of(agent, "one"), request_id="r")
+    after = dump(agent.engine)
+    assert post(agent, packet_of(agent, "two"), request_id="r") == first
+    assert dump(agent.engine) == after
+
+
+def test_another_packet_under_an_id_at_work_is_refused(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle, seen = connector.handle, []
+
+    def slow(*arguments: Any) -> bytes:
+        if not seen:
+            seen.append(None)
+            seen.append(decode_reply(post(agent, packet_of(agent, "two"), request_id="r").body))
+        return handle(*arguments)
+
+    monkeypatch.setattr(connector, "handle", slow)
+    answer = post(agent, packet_of(agent, "one"), request_id="r")
+    assert isinstance(decode_reply(answer.body), Fulfill)
+    assert isinstance(seen[1], Reject)
+    assert seen[1].code == "F00"
+    assert len(list(agent.ledger.receipts(PAYER.id))) == 1
+
+
+def test_request_ids_are_each_peers_own(agent: Agent) -> None:
+    token = "another-token-of-forty-three-characters-9876543210"
+    agent.ledger.add_peer(Peer("other", hash_token(token)))
+    post(agent, packet_of(agent, "one"), request_id="r")
+    answer = post(agent, packet_of(agent, "two"), request_id="r", authorization=f"Bearer {token}")
+    assert isinstance(decode_reply(answer.body), Fulfill)
+    assert len(list(agent.ledger.receipts("other"))) == 1
+
+
+def test_the_same_request_many_times_at_once(agent: Agent) -> None:
+    body = packet_of(agent)
+    answers: list[Answer] = []
+    start = threading.Barrier(16)
+
+    def ask() -> None:
+        start.wait()
+        answers.append(post(agent, body, request_id="r"))
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 16
+    assert len(set(answers)) == 1
+    assert isinstance(decode_reply(answers[0].body), Fulfill)
+    (receipt,) = agent.ledger.receipts(PAYER.id)
+    assert posted(agent) == receipt.amount
+
+
+@pytest.mark.parametrize(("write", "code"), [(0, "T00"), (1, "fulfilled")])
+def test_a_store_that_fails_at_claim_or_answer(
+    agent: Agent, write: int, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = packet_of(agent)
+    engine = FaultyEngine(agent.engine)
+    faulty = replace(agent, engine=engine)
+    # Writes: the claim, the rate counter, and the answer; the payment is a transaction.
+    engine.plan = nth(2 * write, ["write"], Fault())
+    assert code_of(decode_reply(post(faulty, body, request_id="r").body)) == code
+    assert "could not be" in caplog.text
+    again = decode_reply(post(agent, body, request_id="r").body)
+    assert isinstance(again, Fulfill)
+    assert len(list(agent.ledger.receipts(PAYER.id))) == 1
