@@ -33,7 +33,7 @@ OCTETS = "application/octet-stream"
 
 
 def forward(agent: Agent, passage: Passage) -> Fulfill:
-    repeated = agent.ledger.receipt(passage.peer.id, passage.prepare.condition.hex(), "")
+    repeated = find_receipt(agent, passage)
     if repeated is not None:
         return Fulfill(bytes.fromhex(repeated.fulfillment))
     check_rate(agent, passage)
@@ -47,6 +47,11 @@ def forward(agent: Agent, passage: Passage) -> Fulfill:
         raise
     settle(agent, passage, hold, next_hop, onward, fulfill)
     return fulfill
+
+
+def find_receipt(agent: Agent, passage: Passage) -> Receipt | None:
+    """What a packet has been fulfilled with before."""
+    return agent.ledger.receipt(passage.peer.id, passage.prepare.condition.hex(), "")
 
 
 def check_rate(agent: Agent, passage: Passage) -> None:
@@ -141,5 +146,8 @@ def settle(
         outgoing=onward.amount,
     )
     if not agent.ledger.post(hold, agent.ledger.forwarded(receipt)):
-        raise TimedOut("the packet expired before it was settled")
+        if find_receipt(agent, passage) is None:
+            raise TimedOut("the packet expired before it was settled")
+        agent.ledger.release(hold)  # a repeat of the packet has been settled already
+        return
     agent.meter.count(Metric.REVENUE, receipt.price)

@@ -48,7 +48,8 @@ def audit(agent: Agent) -> Audit:
         _audit_account(agent, peer_id, held[peer_id], result, paid)
     for peer_id in {*accounts, *paid.onward}:
         payable = agent.ledger.balance(peer_id).payable
-        _compare(result, peer_id, "payable", payable, paid.onward[peer_id])
+        due = paid.onward[peer_id] - _settled(agent, peer_id, received=False)
+        _compare(result, peer_id, "payable", payable, due)
     _audit_events(agent, result, paid)
     return result
 
@@ -79,9 +80,16 @@ def _audit_account(agent: Agent, peer_id: str, held: int, result: Audit, paid: _
     balance = agent.ledger.balance(peer_id)
     result.posted += balance.posted
     result.pending += balance.pending
+    total -= _settled(agent, peer_id, received=True)
     _compare(result, peer_id, "posted", balance.posted, total)
     _compare(result, peer_id, "pending", balance.pending, held)
     _compare(result, peer_id, "owed", balance.owed, balance.posted + balance.pending)
+
+
+def _settled(agent: Agent, peer_id: str, *, received: bool) -> int:
+    """What was settled outside of Interledger, by the peer or by us."""
+    made = agent.settlements.of(peer_id)
+    return sum(each.amount for each in made if each.received is received)
 
 
 def _compare(result: Audit, peer_id: str, name: str, kept: int, found: int) -> None:

@@ -72,14 +72,16 @@ def _distinct(batches: Iterable[Members]) -> Iterator[Members]:
 def _matches(
     agent: Agent, filter: Filter, pubkeys: frozenset[str], belongs: Belongs | None
 ) -> Iterator[Members]:
-    pages = agent.reader.scan(filter)
+    settings = agent.settings
+    pages = agent.reader.scan(filter, settings.max_sync_events)
     try:
         if pages is None:
             yield from _from_events(agent, filter, pubkeys, belongs)
         else:
             yield from _from_postings(agent, pages, pubkeys, belongs)
     except ScanTooLong:
-        raise TooManyMembers(agent.settings.max_scan) from None
+        most = settings.max_scan if pages is None else settings.max_sync_events
+        raise TooManyMembers(most) from None
 
 
 def _from_events(
@@ -123,7 +125,7 @@ def _readable(
             private = page.select(not each for each in readable)
             looked_at += len(private.sort_keys)
             if looked_at > agent.settings.max_scan:
-                raise ScanTooLong
+                raise TooManyMembers(agent.settings.max_scan)
             ids = [id_in(sk) for sk in private.sort_keys]
             stored = agent.events.get_many(ids)
             yield private.select(id in stored and visible(stored[id]) for id in ids)

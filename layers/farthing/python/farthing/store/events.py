@@ -131,6 +131,8 @@ class EventStore:
             return self._save_version(event, event.address, beside, payment)
         self._engine.together(beside, lambda: self._write_postings(event))
         outcome = self._save_once(event, payment)
+        if outcome is Outcome.DELETED:
+            self._drop_postings(event)  # for good: nobody can store it any more
         if event.kind == Kind.DELETION and outcome is not Outcome.DELETED:
             # Also when it was stored before: that attempt may have ended halfway.
             self._delete_targets(event)
@@ -170,10 +172,12 @@ class EventStore:
         key = _address_key(address)
         condition: Condition = Absent()
         _, current = self._engine.together(beside, lambda: self._address(key))
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             refusal = _refusal(event, current)
             if refusal is Outcome.DUPLICATE and self.get(event.id) is None:
-                return Outcome.DELETED  # by id: the address does not know of it
+                refusal = Outcome.DELETED  # by id: the address does not know of it
+            if attempt and refusal in (Outcome.DELETED, Outcome.SUPERSEDED):
+                self._drop_postings(event)
             if refusal is not None:
                 return refusal
             _, replaced = self._engine.together(
@@ -188,6 +192,7 @@ class EventStore:
                 raise_if_refused(cancelled, len(writes))
                 standing = cancelled.current[1]
                 if standing is not None and _is_deleted(event, standing):
+                    self._drop_postings(event)
                     return Outcome.DELETED
                 if standing is not None and "by" in standing:
                     condition = Equals("by", standing["by"])

@@ -169,24 +169,26 @@ class Reader:
                     wanted -= 1
                     yield event
 
-    def scan(self, filter: Filter) -> Iterator[Postings] | None:
+    def scan(self, filter: Filter, most: int) -> Iterator[Postings] | None:
         """Every posting of a filter, page by page, in no order and possibly more than once; None
-        where postings alone cannot answer it."""
-        chosen = plan(filter)
-        if filter.ids is not None or filter.limit is not None:
+        where postings alone cannot answer it. ScanTooLong after `most` of them."""
+        if filter.ids is not None or filter.limit is not None or len(filter.tags) > 1:
             return None
-        if not set(filter.tags) <= {chosen.answered_tag}:
-            return None
-        return self._scan(filter, chosen.lists)
+        # Of one tag its own list: kinds and authors are seen in a posting, other tags are not.
+        chosen = plan(replace(filter, authors=None, kinds=None) if filter.tags else filter)
+        return self._scan(filter, chosen.lists, most)
 
-    def _scan(self, filter: Filter, lists: Sequence[str]) -> Iterator[Postings]:
+    def _scan(self, filter: Filter, lists: Sequence[str], most: int) -> Iterator[Postings]:
         low, high = lowest_sort_key(filter.until), highest_sort_key(filter.since)
         if _matches_nothing(filter) or (low is not None and high is not None and low > high):
             return
-        kinds, authors = filter.kinds, filter.authors
+        kinds, authors, scanned = filter.kinds, filter.authors, 0
         for pk in lists:
             query = Query(Table.POSTINGS, pk, low, high, limit=_SCAN_PAGE)
             for page in read_pages(self._engine, query):
+                scanned += len(page.rows)
+                if scanned > most:
+                    raise ScanTooLong
                 found = postings_in(page.rows)
                 if kinds is not None:
                     found = found.select(kind in kinds for kind in found.kinds)
