@@ -116,3 +116,15 @@ def test_who_never_got_a_challenge_cannot_answer_it(agent_with: AgentWith) -> No
     _, _, accepted, reason = client.authenticate(ALICE, tags={"challenge": ""})
 
     assert (accepted, reason) == (False, "invalid: challenge is not the one that was sent")
+
+
+def test_a_connection_proves_only_so_many_keys(agent_with: AgentWith) -> None:
+    client = Client(agent_with(max_auth_keys=1))
+    client.authenticate(ALICE)
+
+    event = client.auth_event(BOB)
+    ((_, _, accepted, reason),) = client.send("AUTH", event.as_dict())
+
+    assert (accepted, reason) == (False, "restricted: more than 1 keys on one connection")
+    assert pubkeys(client) == {public_key_of(ALICE)}
+    client.authenticate(ALICE)  # again is no other key

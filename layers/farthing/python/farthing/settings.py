@@ -117,6 +117,7 @@ class Settings:
     changes_seconds: int = _setting(
         20, "Seconds that one CHANGES answer may take before it is cut, to be continued"
     )
+    max_auth_keys: int = _setting(20, "Keys that one connection may authenticate as")
     max_syncs: int = _setting(8, "Open negentropy syncs of a connection")
     max_sync_events: int = _setting(1_000_000, "Events in one negentropy sync")
     sync_frame: int = _setting(60_000, "Bytes of a negentropy message, before hex doubles them")

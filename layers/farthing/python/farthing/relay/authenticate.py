@@ -28,6 +28,9 @@ def auth(agent: Agent, caller: Caller, message: ClientMessage) -> str:
 
 
 def _check(agent: Agent, connection: Connection, event: Event) -> None:
+    most = agent.settings.max_auth_keys
+    if len(connection.pubkeys | {event.pubkey}) > most:
+        raise Refused(Prefix.RESTRICTED, f"more than {most} keys on one connection")
     if event.kind != Kind.CLIENT_AUTH:
         raise Refused(Prefix.INVALID, "AUTH takes an event of kind 22242")
     if abs(event.created_at - agent.now) > _FRESH_SECONDS:

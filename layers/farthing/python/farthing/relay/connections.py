@@ -14,11 +14,12 @@ class Delivery(StrEnum):
 
 class Connections(Protocol):
     def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
-        """Send the frames in their order. The worst thing that happened to any of them."""
+        """Send frames that stored events travel in: a side may swap neighbours to gain speed. The
+        worst thing that happened to any of them."""
         ...
 
     def post_in_order(self, connection_id: str, frames: Iterable[str]) -> Delivery:
-        """The same, where the order must not suffer for speed."""
+        """The same, where the order matters."""
         ...
 
     def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
