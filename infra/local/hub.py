@@ -41,6 +41,15 @@ class Hub:
         """Run `work` in the hub, then `done` with its result (None if it failed) in the loop."""
         self._ready.put(lambda: greenlet(self._work).switch(work, done))
 
+    def call(self, work: Callable[[], Any]) -> Any:
+        """Run `work` in the hub and wait for what it returns or raises; from another thread."""
+        outcome: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
+        self._ready.put(lambda: greenlet(lambda: outcome.put(_outcome_of(work))).switch())
+        value, error = outcome.get()
+        if error is not None:
+            raise error
+        return value
+
     def run_all(self, works: Sequence[Callable[[], Any]]) -> None:
         """Run them all and wait; from another thread than the loop's."""
         left = threading.Semaphore(0)
@@ -69,10 +78,7 @@ class Hub:
         self._outside += 1
 
         def call() -> None:
-            try:
-                result.append((work(), None))
-            except Exception as error:
-                result.append((None, error))
+            result.append(_outcome_of(work))
             self._ready.put(handler.switch)
 
         threading.Thread(target=call, name="outside", daemon=True).start()
@@ -111,9 +117,14 @@ class Hub:
         return ready
 
     def _work(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        try:
-            result = work()
-        except Exception:
-            log.exception("a handler failed")
-            result = None
+        result, error = _outcome_of(work)
+        if error is not None:
+            log.error("a handler failed", exc_info=error)
         self._mailbox.put(lambda: done(result))
+
+
+def _outcome_of(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    try:
+        return work(), None
+    except Exception as error:
+        return None, error

@@ -28,7 +28,7 @@ from farthing.settings import Settings
 from infra.local.identity import kept_secret, with_identity
 from infra.local.peers import local_token
 
-_AUTHOR_FILE = "author-key"
+AUTHOR_FILE = "author-key"
 _TIMEOUT = 10.0
 
 
@@ -55,20 +55,22 @@ def post(arguments: Namespace, settings: Settings) -> int:
 
 def quote(arguments: Namespace, settings: Settings) -> int:
     """Ask the relay for the price of an event, without publishing it."""
-    base = http_url(relay_url(arguments, settings))
     event = _signed(arguments, author_secret(arguments, settings))
+    print(json.dumps(ask_quote(relay_url(arguments, settings), event), indent=2))
+    return 0
+
+
+def ask_quote(relay: str, event: Event) -> dict[str, Any]:
     body = json.dumps({"event": event.as_dict()}).encode()
     headers = {"Content-Type": "application/json"}
-    answer = _ask("POST", f"{base}/v1/quotes", headers, body)
-    print(json.dumps(answer, indent=2))
-    return 0
+    return _ask("POST", f"{http_url(relay)}/v1/quotes", headers, body)
 
 
 def author_secret(arguments: Namespace, settings: Settings) -> bytes:
     """The key that signs: the owner's if asked for, else a client's own, kept beside the data."""
     if arguments.owner:
         return bytes.fromhex(with_identity(settings).secret_key)
-    path = Path(settings.data) / _AUTHOR_FILE
+    path = Path(settings.data) / AUTHOR_FILE
     return bytes.fromhex(kept_secret(path, lambda: secrets.token_hex(32)))
 
 

@@ -44,7 +44,7 @@ _GOODBYE_SECONDS = 2
 _CONNECTION_SECONDS = 100 * 365 * 24 * 3600
 # Threads that compute give way to those with a commit to finish. Python's 5 ms would let a commit
 # of a hundred rows wait a hundred times.
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.001
 
 
 def _function(verb: Verb) -> str:
@@ -130,6 +130,8 @@ class Server:
             self._engine,
             {name: (table, load_handler(name)) for name, table in STREAM_CONSUMERS.items()},
             PATIENT,
+            # It writes: beside the hub it would fight for the interpreter at every row.
+            runners={"sequencer": self._hub.call},
         )
         self._pump.start()
         self._upkeep = asyncio.create_task(self._keep_up())
@@ -152,9 +154,9 @@ class Server:
         await asyncio.gather(*goodbyes, return_exceptions=True)
         await self._runner.cleanup()
         self._upkeep.cancel()
-        await asyncio.to_thread(self._hub.stop)
         await asyncio.to_thread(self._workers.stop)
         await asyncio.to_thread(self._pump.stop)
+        await asyncio.to_thread(self._hub.stop)
         await asyncio.to_thread(self._engine.close)
         runtime.install(None)
         self._folder.close()

@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from farthing.store.sqlite import Change, SqliteEngine
@@ -13,28 +14,59 @@ from farthing.store.table import Table
 
 log = logging.getLogger("farthing")
 
-_BATCH = 100
+_BATCH = 490
 _ATTEMPTS = 5
 _POLL_SECONDS = 1.0
 _FIRST_WAIT = 0.05
 _LONGEST_WAIT = 5.0
 _ARN_PREFIX = "arn:aws:dynamodb:local:000000000000:table/farthing-"
+_BATCHES_KEPT = 4
 
 Handler = Callable[[dict[str, Any], object], dict[str, Any]]
+# Runs something elsewhere and waits for it.
+Run = Callable[[Callable[[], Any]], Any]
+
+
+def here(work: Callable[[], Any]) -> Any:
+    return work()
+
+
+class _Outbox:
+    """Batches of the outbox, read once for all consumers that are at the same place."""
+
+    def __init__(self, engine: SqliteEngine) -> None:
+        self._engine = engine
+        self._mutex = threading.Lock()
+        self._batches: dict[int, list[Change]] = {}
+
+    def after(self, sequence: int) -> list[Change]:
+        with self._mutex:
+            changes = self._batches.get(sequence)
+            if changes is None:
+                changes = self._engine.stream_after(sequence, _BATCH)
+                if len(changes) == _BATCH:  # a shorter one may grow
+                    self._batches[sequence] = changes
+                while len(self._batches) > _BATCHES_KEPT:
+                    del self._batches[next(iter(self._batches))]
+        return changes
 
 
 class StreamPump:
-    """Drives each consumer from the outbox in a thread of its own. `patient` names those who never
-    give up on a change: what comes behind it waits."""
+    """Drives each consumer from the outbox, in a thread of its own or, where `runners` names one,
+    through that. `patient` names those who never give up on a change: what comes behind it waits.
+    """
 
     def __init__(
         self,
         engine: SqliteEngine,
         consumers: Mapping[str, tuple[Table, Handler]],
         patient: Collection[str] = (),
+        runners: Mapping[str, Run] = MappingProxyType({}),
     ) -> None:
         self._engine = engine
+        self._outbox = _Outbox(engine)
         self._patient = patient
+        self._runners = runners
         self._stopping = threading.Event()
         self._wake = {name: threading.Event() for name in consumers}
         self._position = {name: engine.stream_position(name) for name in consumers}
@@ -66,24 +98,30 @@ class StreamPump:
             self._wake[name].wait(_POLL_SECONDS)
             self._wake[name].clear()
             try:
-                self._hand_over(name, table, handler)
+                while self._hand_over(name, table, handler):
+                    pass
             except Exception:  # with the next change or poll it is tried again
                 log.exception("%s cannot read its stream", name)
             if self._stopping.is_set():
                 return
 
-    def _hand_over(self, name: str, table: Table, handler: Handler) -> None:
-        while changes := self._engine.stream_after(self._position[name], _BATCH):
-            if not self._handle(name, handler, [each for each in changes if each.table is table]):
-                return
-            self._position[name] = changes[-1].sequence
-            self._engine.stream_advance(self._position)
+    def _hand_over(self, name: str, table: Table, handler: Handler) -> bool:
+        """Hand over one batch; whether there may be more."""
+        run = self._runners.get(name, here)
+        changes = run(lambda: self._outbox.after(self._position[name]))
+        if not changes:
+            return False
+        if not self._handle(name, handler, [each for each in changes if each.table is table]):
+            return False
+        self._position[name] = changes[-1].sequence
+        self._engine.stream_advance(self._position)
+        return True
 
     def _handle(self, name: str, handler: Handler, changes: Sequence[Change]) -> bool:
         """Whether the consumer is through with them. A patient one may not be, when we stop."""
-        attempt = 0
+        attempt, run = 0, self._runners.get(name, here)
         while changes:
-            failed = _first_failure(handler, changes)
+            failed = run(lambda some=changes: _first_failure(handler, some))
             if failed is None:
                 break
             attempt = attempt + 1 if failed == 0 else 1

@@ -17,7 +17,17 @@ from tests.bench.result import Row, document, table
 from tests.e2e.relay_process import ROOT
 
 # Each is a module here with `run(quick) -> rows`; those that need quiet come first.
-BENCHES = ("ingest", "paid", "req", "fan_out", "units", "imports", "memory", "negentropy_core")
+BENCHES = (
+    "ingest",
+    "paid",
+    "req",
+    "fan_out",
+    "changes",
+    "units",
+    "imports",
+    "memory",
+    "negentropy_core",
+)
 _LATEST = ROOT / "bench-results" / "latest.json"
 
 

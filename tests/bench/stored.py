@@ -25,7 +25,7 @@ from farthing.store.table import Put, Table
 from tests.e2e.relay_process import ROOT
 
 _CACHE = ROOT / ".cache" / "bench-stored"
-_BATCH = 100_000
+_BATCH = 50_000
 _SAMPLE = 20
 _CONSUMER = "fanout"
 

@@ -33,6 +33,8 @@ class Sink:
         self.frames += len(list(frames))
         return Delivery.DELIVERED
 
+    post_in_order = post
+
     def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
         self.frames += len(list(frames))
         return {}

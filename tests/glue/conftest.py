@@ -7,9 +7,12 @@ from pyspark.sql import SparkSession
 
 from glue_jobs.session import local_session
 
+# Small graphs end before the optimising compiler has paid for itself.
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = local_session(cores=2, memory="1g", partitions=2)
+    session = local_session(memory="1g", partitions=2, java_options=QUICK_START)
     yield session
     session.stop()

@@ -44,6 +44,7 @@ class _SteppingEngine:
         self.go = threading.Semaphore(0)
         self.done = threading.Semaphore(0)
         self.finished = False
+        self.max_transaction = inner.max_transaction
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self.inner, name)

@@ -1,7 +1,6 @@
 """CHANGES without `live`: what is asked for, what is answered, and how far (NIP-CF)."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +10,8 @@ from farthing.nostr.events import public_key_of
 from farthing.relay.connections import Delivery
 from farthing.store.faulty import FaultyEngine
 from farthing.store.sqlite import SqliteEngine
-from farthing.store.table import Contended, Engine, Page, Query, StoreError, Table
-from tests.relay.numbered import Feed, ask, follow, page_of
+from farthing.store.table import StoreError
+from tests.relay.numbered import Feed, ask, follow
 from tests.relay.world import (
     ALICE,
     BOB,
@@ -118,6 +117,10 @@ class TestAnswers:
 
 
 class TestLimit:
+    @pytest.fixture
+    def agent(self, agent_with: Callable[..., Agent]) -> Agent:
+        return agent_with()
+
     @pytest.fixture(autouse=True)
     def ten(self, feed: Feed) -> None:
         """Ten events, every third of kind 7."""
@@ -158,10 +161,7 @@ class TestLimit:
         )  # fmt: skip
 
     def test_limits_are_cut_to_the_relays_own(self, agent_with: Callable[..., Agent]) -> None:
-        agent = agent_with(max_limit=3)
-        Feed(agent).add(*(made() for _ in range(5)))
-
-        page = ask(Client(agent), {"limit": 1000})
+        page = ask(Client(agent_with(max_limit=3)), {"limit": 1000})
 
         assert (page.numbers, page.next) == ([1, 2, 3], 3)
 
@@ -339,62 +339,3 @@ class TestTroubledClients:
         assert client.send("CHANGES", "s", {"live": live}) == []
         assert (agent.sessions.get("client") is None) == (fate is Delivery.GONE)
         assert connections_of(agent).closed == (["client"] if fate is Delivery.SLOW else [])
-
-
-class _HalfShown(FaultyEngine):
-    """A commit of which the log's items show a few reads later than the counter, or the counter
-    later than the log, as DynamoDB's transactions may."""
-
-    def __init__(self, inner: Engine) -> None:
-        super().__init__(inner)
-        self.hidden_queries = 0
-        self.counter: dict[str, Any] | None = None
-
-    def get(self, table: Table, pk: str, sk: str) -> Any:
-        if pk == "counter" and self.counter is not None:
-            return self.counter
-        return super().get(table, pk, sk)
-
-    def query(self, query: Query) -> Page:
-        page = super().query(query)
-        if query.table is Table.CHANGES and self.hidden_queries > 0:
-            self.hidden_queries -= 1
-            shown = [row for row in page.rows if not row.sk.endswith("2")]
-            return page._replace(rows=shown)
-        return page
-
-
-class TestHalfShownCommits:
-    @pytest.fixture
-    def engine_and_client(self, sqlite: SqliteEngine, clock: Clock) -> tuple[_HalfShown, Client]:
-        engine = _HalfShown(sqlite)
-        agent = make_agent(engine, clock)
-        feed = Feed(agent)
-        feed.add(made(pubkey=A))
-        feed.add(made(pubkey=A), made(pubkey=A))
-        feed.add(made(pubkey=A))
-        return engine, Client(replace(agent, connections=connections_of(agent)))
-
-    @pytest.mark.parametrize("filter", [{}, {"authors": [A]}])
-    @pytest.mark.parametrize("hidden", range(1, 8))
-    def test_a_chunk_that_is_late(self, engine_and_client, filter: Any, hidden: int) -> None:
-        engine, client = engine_and_client
-        engine.hidden_queries = hidden
-
-        assert ask(client, filter).numbers == [1, 2, 3, 4]
-
-    def test_a_chunk_that_does_not_come(self, engine_and_client) -> None:
-        engine, client = engine_and_client
-        engine.hidden_queries = 10**9
-
-        *events, (*head, reason) = client.send("CHANGES", "s", {})
-
-        assert [frame[3] for frame in events] == [] or events[-1][3] == 1
-        assert head == ["CHANGES", "s", "ERR"]
-        assert reason == f"error: {Contended('the log is being written')}, try again"
-
-    def test_a_counter_that_is_late(self, engine_and_client) -> None:
-        engine, client = engine_and_client
-        engine.counter = {"n": 1}
-
-        assert page_of(client.send("CHANGES", "s", {}), "s").last == 4

@@ -6,8 +6,8 @@ from farthing.agent import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.filters import parse_filter
 from farthing.store.events import Outcome
-from farthing.store.postings import postings_of, sort_key
-from farthing.store.table import Delete, Table
+from farthing.store.postings import index_keys, postings_of, sort_key
+from farthing.store.table import Delete, Query, Table, read_all
 from tests.relay.world import START, Clock, hex_id, made
 
 ME, STRANGER = "a" * 64, "b" * 64
@@ -90,6 +90,22 @@ class TestPostings:
         lists = [posting.pk for posting in postings_of(event, 0)]
 
         assert lists == [f"a#{ME}", f"b#{ME}#1", "k#1#0", "z#0", "t#t#=x", "t#e#=y"]
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            (made(kind=0), made(kind=0, created_at=START + 1)),
+            (made(id=LOW), made(kind=5, tags=[["e", LOW]])),
+            (made(kind=0), made(kind=5, tags=[["a", f"0:{ME}:"]])),
+        ],
+    )
+    def test_those_of_what_is_gone_are_taken_away(self, agent, old: Event, new: Event) -> None:
+        agent.events.save(old)
+        agent.events.save(new)
+
+        for pk in index_keys(old):
+            rows = read_all(agent.engine, Query(Table.POSTINGS, pk))
+            assert sort_key(old.created_at, old.id) not in [row.sk for row in rows]
 
 
 @pytest.mark.parametrize("kind", [0, 3, 10002, 30023])

@@ -9,6 +9,7 @@ from farthing.ilp import address
 from farthing.ilp.condition import author_fulfillment, condition_of
 from farthing.ilp.outbound import Outbound
 from farthing.ilp.packet import (
+    CONDITION_LENGTH,
     Fulfill,
     InvalidPacket,
     Prepare,
@@ -94,11 +95,46 @@ def _checked(terms: RelayTerms) -> RelayTerms:
 
 
 @dataclass(frozen=True, slots=True)
+class Quote:
+    """What a relay asks for one event, of a payer who is not its author."""
+
+    event_id: str
+    price: int
+    destination: str
+    endpoint: str
+    condition: bytes
+
+
+def quote_from_answer(answer: dict[str, Any]) -> Quote:
+    """From what `POST /v1/quotes` answers."""
+    try:
+        quote = Quote(
+            answer["event_id"], _whole_number(answer["price"]), answer["destination"],
+            answer["endpoint"], bytes.fromhex(answer["condition"]),
+        )  # fmt: skip
+        reachable = quote.endpoint.startswith(("http://", "https://"))
+        if not reachable or not address.is_valid(quote.destination):
+            raise ValueError("neither a place to pay nor a way there")
+        if len(quote.condition) != CONDITION_LENGTH:
+            raise ValueError("no condition")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise NotPayable("the relay's quote does not say how to pay") from None
+    return quote
+
+
+def _whole_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError("not a whole number")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
 class Payment:
-    """A packet ready to send, and the preimage that proves that it was delivered."""
+    """A packet ready to send, and the preimage that proves that it was delivered; None where only
+    the relay can know it."""
 
     prepare: Prepare
-    fulfillment: bytes
+    fulfillment: bytes | None
 
     @property
     def amount(self) -> int:
@@ -120,6 +156,20 @@ def prepare_payment(
         data=data,
     )
     return Payment(prepare, fulfillment)
+
+
+def prepare_quoted(event: Event, quote: Quote, now: datetime) -> Payment:
+    """The packet that stores an event of somebody else, at the price that was quoted for it."""
+    if quote.event_id != event.id:
+        raise NotPayable("the quote is for another event")
+    prepare = Prepare(
+        amount=quote.price,
+        expires_at=to_milliseconds(now + _EXPIRY),
+        condition=quote.condition,
+        destination=quote.destination,
+        data=dumps_event(event),
+    )
+    return Payment(prepare, None)
 
 
 def send_payment(

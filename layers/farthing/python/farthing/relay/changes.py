@@ -129,6 +129,8 @@ def push(agent: Agent, subscription: Subscription) -> None:
 
 def push_changes(agent: Agent, entries: Sequence[Change]) -> None:
     """Bring new entries of the log to the live subscriptions that want them."""
+    if not agent.sessions.any_live_changes():
+        return
     stored = agent.events.get_many(entry.id for entry in entries)
     events: list[Event] = [event.event for event in stored.values()]
     interested = {

@@ -31,7 +31,8 @@ from farthing.store.table import (
 )
 
 BUCKET = 10_000
-# The counter and the chunk, and then two items an event: under its id, and under its author.
+# Events of one commit in the cloud: the counter and the chunk, and then two items an event, under
+# its id and under its author.
 MOST_AT_ONCE = (MAX_TRANSACTION - 2) // 2
 
 _COUNTER = ("counter", "counter")
@@ -104,10 +105,14 @@ class ChangeLog:
         item = self._engine.get(Table.CHANGES, f"id#{event_id}", _NUMBER)
         return None if item is None else int(item[_NUMBER])
 
+    @property
+    def most_at_once(self) -> int:
+        return MOST_AT_ONCE * self._engine.max_transaction // MAX_TRANSACTION
+
     def append(self, last: int, arrivals: Sequence[Arrival]) -> int:
         """Number events behind `last`, as many as fit into one commit. How many those were."""
         room = BUCKET - last % BUCKET
-        batch = arrivals[: min(MOST_AT_ONCE, room)]
+        batch = arrivals[: min(self.most_at_once, room)]
         try:
             self._engine.transact(_writes(last, batch))
         except TransactionCancelled as cancelled:

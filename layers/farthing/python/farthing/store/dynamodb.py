@@ -35,6 +35,7 @@ from farthing.store.limits import (
     check_query,
     check_size,
     check_transaction,
+    check_transaction_size,
     check_write,
     last_of_each,
 )
@@ -42,6 +43,7 @@ from farthing.store.table import (
     EXPIRES,
     MAX_BATCH_GET,
     MAX_BATCH_WRITE,
+    MAX_TRANSACTION,
     STREAMED,
     Absent,
     Add,
@@ -83,6 +85,8 @@ def connect(region: str | None, host: str | None, workers: int) -> Connection:
 
 class DynamoDBEngine:
     """See `table.Engine`. A table's name is `prefix` and the table's own."""
+
+    max_transaction = MAX_TRANSACTION
 
     def __init__(
         self,
@@ -186,6 +190,7 @@ class DynamoDBEngine:
         if not writes:
             return
         check_transaction(writes)
+        check_transaction_size(writes)
         request = {
             "TransactItems": self._requests.transact(writes),
             # Repeated after a lost answer, it is still carried out once.

@@ -72,6 +72,10 @@ class FaultyEngine:
         self.plan = plan
         self.operations: list[str] = []
 
+    @property
+    def max_transaction(self) -> int:
+        return self.inner.max_transaction
+
     def _next(self, name: str) -> Fault | None:
         self.operations.append(name)
         return self.plan(len(self.operations) - 1, name)

@@ -82,15 +82,18 @@ def check_batch(writes: Sequence[BatchWrite]) -> None:
             checked = write.item
 
 
-def check_transaction(writes: Sequence[TransactWrite]) -> None:
-    if len(writes) > MAX_TRANSACTION:
-        raise ValueError(f"a transaction has at most {MAX_TRANSACTION} operations")
+def check_transaction(writes: Sequence[TransactWrite], most: int = MAX_TRANSACTION) -> None:
+    if len(writes) > most:
+        raise ValueError(f"a transaction has at most {most} operations")
     if len({(write.table, write.pk, write.sk) for write in writes}) < len(writes):
         raise ValueError("a transaction names each item once")
     if len({write.table in VOLATILE for write in writes}) > 1:
         raise ValueError("a transaction cannot span durable and volatile tables")
     for write in writes:
         check_write(write)
+
+
+def check_transaction_size(writes: Sequence[TransactWrite]) -> None:
     if sum(_written_size(write) for write in writes) > MAX_TRANSACTION_BYTES:
         raise ValueError(f"a transaction has at most {MAX_TRANSACTION_BYTES} bytes")
 

@@ -12,10 +12,12 @@ from farthing.store.limits import (
     check_key,
     check_query,
     check_transaction,
+    check_transaction_size,
     check_write,
     last_of_each,
 )
 from farthing.store.table import (
+    MAX_TRANSACTION,
     Add,
     BatchWrite,
     ConditionFailed,
@@ -67,6 +69,8 @@ class _Partition:
 
 class MemoryEngine:
     """See `table.Engine`."""
+
+    max_transaction = MAX_TRANSACTION
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -122,6 +126,7 @@ class MemoryEngine:
 
     def transact(self, writes: Sequence[TransactWrite]) -> None:
         check_transaction(writes)
+        check_transaction_size(writes)
         with self._mutex:
             items = [self._standing(write.table, write.pk, write.sk) for write in writes]
             failed = [

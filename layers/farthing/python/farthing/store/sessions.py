@@ -34,6 +34,7 @@ from farthing.store.table import (
 _CONNECTION = "c"
 _LISTED = "s#"
 _SUBSCRIPTION = "s"
+_ANY_LIVE = "live-changes"  # lists every live changes subscription
 _PROVEN = "as#"
 # A CLOSE is remembered for as long as a REQ sent before it can still be on its way.
 _CLOSE_SECONDS = 60
@@ -89,6 +90,8 @@ class Subscription:
         )
         # Listed by its order too: whoever tidies up after an older one leaves this one's alone.
         listed = f"{_LISTED}{self.order}#{self.id}"
+        if self.feed is Feed.CHANGES:
+            keys[_ANY_LIVE] = None
         return [(_listing(self.connection_id), listed), *((key, sk) for key in keys)]
 
     @property
@@ -268,6 +271,12 @@ class Sessions:
             if open_one is not None:
                 deletes.update(open_one.traces)
         self._engine.write_batch([Delete(Table.SESSIONS, pk, sk) for pk, sk in sorted(deletes)])
+
+    def any_live_changes(self) -> bool:
+        """Whether anybody follows the changes feed live."""
+        # Page after page: the first may hold nothing but what has expired.
+        query = Query(Table.SESSIONS, _ANY_LIVE, limit=10)
+        return any(True for _ in read_all(self._engine, query))
 
     def is_open(self, subscription: Subscription) -> bool:
         pk, sk = _subscription_key(subscription.connection_id, subscription.id)

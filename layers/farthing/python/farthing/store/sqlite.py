@@ -18,6 +18,7 @@ from farthing.store.limits import (
     check_key,
     check_query,
     check_transaction,
+    check_transaction_size,
     check_write,
 )
 from farthing.store.memory import MemoryEngine
@@ -57,6 +58,8 @@ class Change:
 
 # Rows that the processor's cache has room for: larger pages take half as long again.
 _LARGEST_PAGE = 1000
+_SURELY_FITS = 2 * 1024 * 1024  # encoded bytes below which no transaction is over the limit
+
 # What Row(sk, item) ends in, without the way there: lists of a million rows are read at once.
 _new_row: Callable[[tuple[str, Item]], Row] = partial(tuple.__new__, Row)
 
@@ -75,6 +78,9 @@ def _range(query: Query) -> tuple[str, list[str]]:
 
 class SqliteEngine:
     """See `table.Engine`. `directory` holds all there is to keep."""
+
+    # More than DynamoDB's hundred: the sequencer then numbers many events with one commit.
+    max_transaction = 1000
 
     def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -168,11 +174,14 @@ class SqliteEngine:
     def transact(self, writes: Sequence[TransactWrite]) -> None:
         if not writes:
             return
-        check_transaction(writes)
+        check_transaction(writes, self.max_transaction)
         if writes[0].table in VOLATILE:
             self._memory.transact(writes)
-        else:
-            self._file.submit(unit_of(writes))
+            return
+        unit = unit_of(writes)
+        if unit.encoded_bytes > _SURELY_FITS:
+            check_transaction_size(writes)
+        self._file.submit(unit)
 
     def together(self, *calls: Callable[[], Any]) -> list[Any]:
         return [call() for call in calls]

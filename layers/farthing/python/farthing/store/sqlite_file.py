@@ -64,6 +64,10 @@ class Unit:
     # Held by the caller while it waits; released when the unit is finished or is to lead.
     wake: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def encoded_bytes(self) -> int:
+        return sum(len(step.new.encoded) for step in self.steps if step.new is not None)
+
 
 def unit_of(writes: Iterable[TransactWrite], *, returns: bool = False) -> Unit:
     """Raises here, where only its caller is hurt, what would break a group commit."""
@@ -300,7 +304,8 @@ def _save(connection: sqlite3.Connection, state: _State) -> None:
         connection.executemany(f"DELETE FROM {table} WHERE pk = ? AND sk = ?", keys)
     connection.executemany(
         "INSERT INTO outbox (tbl, pk, sk, old, new) VALUES (?, ?, ?, ?, ?)",
-        [(*place, old, new) for place, old, new in state.changes],
+        # By its value: anything but a plain string is adapted, slowly.
+        [(table.value, pk, sk, old, new) for (table, pk, sk), old, new in state.changes],
     )
 
 

@@ -168,6 +168,11 @@ class OutcomeUnknown(StoreError):
 class Engine(Protocol):
     """Reads see every write that was acknowledged before them."""
 
+    @property
+    def max_transaction(self) -> int:
+        """Operations that one transaction holds: MAX_TRANSACTION or more."""
+        ...
+
     def get(self, table: Table, pk: str, sk: str) -> Item | None: ...
 
     def get_many(self, table: Table, keys: Iterable[Key]) -> dict[Key, Item]: ...
@@ -191,7 +196,7 @@ class Engine(Protocol):
         ...
 
     def transact(self, writes: Sequence[TransactWrite]) -> None:
-        """All or nothing. At most MAX_TRANSACTION operations, each on another item."""
+        """All or nothing. At most `max_transaction` operations, each on another item."""
         ...
 
     def together(self, *calls: Callable[[], Any]) -> list[Any]:

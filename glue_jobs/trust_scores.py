@@ -1,0 +1,174 @@
+"""Glue job: how far the owner trusts whom, from the follow graph, and the credit that follows.
+
+Trust is personalised PageRank: of the owner's trust, each agent passes a share to those it follows,
+in equal parts, and the rest goes back to the owner. Keys that follow nobody pass theirs back too.
+So a thousand keys that follow each other score nothing until somebody trusted follows one of them,
+and then share what that one follow is worth.
+
+Scores are whole numbers out of `UNIT`. Whole numbers add up to the same in any order, so a rerun
+gives the same scores to the last digit, and none are lost: what rounding leaves goes to the owner.
+
+Credit (`max_balance`) of an agent with a kind 10032:
+
+    max_balance = min(cap, budget x score / scores of all such agents), and 0 below `least`
+
+All of them together never have more than `budget`, whatever the graph looks like.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from glue_jobs.events_source import Format, newest_by_author, read_events, unexpired, well_formed
+from glue_jobs.graph import FOLLOWS, claims, keys_frame, routing_events
+from glue_jobs.rules import Options
+from glue_jobs.session import cut_lineage, partitions
+
+UNIT = 10**15
+_LOOK = 5  # rounds between two looks at how much still moves
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustRules:
+    passed_on: int = 85  # per cent of an agent's trust that it passes to those it follows
+    iterations: int = 50
+    tolerance: int = UNIT // 10**6  # stop when the changes of a round are below this
+    budget: int = 100_000_000  # credit in all, in the ledger's units
+    cap: int = 10_000_000  # for one agent
+    least: int = 1_000  # less than this is not worth a packet
+
+    def __post_init__(self) -> None:
+        if not 0 < self.passed_on < 100:
+            raise ValueError("an agent passes on more than nothing and less than everything")
+        if not 0 <= self.least <= self.cap <= self.budget:
+            raise ValueError("least, cap and budget have to be in this order")
+
+
+def trust_scores(
+    events: DataFrame,
+    owner: str,
+    now: int,
+    rules: TrustRules | None = None,
+    progress: Callable[[str, int, int], None] = lambda *_: None,
+) -> DataFrame:
+    """pubkey, score, max_balance (both bigint), for every key but the owner that has a score."""
+    rules = rules or TrustRules()
+    newest = newest_by_author(unexpired(routing_events(well_formed(events)), now))
+    newest = newest.persist(StorageLevel.MEMORY_AND_DISK)
+    start = keys_frame(events.sparkSession, [owner])
+    shares = follow_shares(newest).persist(StorageLevel.MEMORY_AND_DISK)
+    scores = personalised_pagerank(shares, owner, rules, progress)
+    valid = claims(newest, Options(now=now)).where("refused IS NULL")
+    agents = valid.select("pubkey").join(start, "pubkey", "left_anti")
+    others = scores.join(start, "pubkey", "left_anti")
+    limits = cut_lineage(
+        credit_limits(others, agents, rules).select(
+            F.lower(F.hex("pubkey")).alias("pubkey"), "score", "max_balance"
+        )
+    )
+    shares.unpersist()
+    newest.unpersist()
+    return limits
+
+
+def follow_shares(newest: DataFrame) -> DataFrame:
+    """pubkey, followed, parts: who passes trust to whom, and into how many parts it is divided."""
+    itself = F.col("pubkey")
+    lists = newest.where(F.col("kind") == FOLLOWS).select(
+        "pubkey", F.filter("followed", lambda key: key != itself).alias("followed")
+    )
+    return lists.select(
+        "pubkey", F.explode("followed").alias("followed"), F.size("followed").alias("parts")
+    ).repartition(partitions(newest), "pubkey")
+
+
+def personalised_pagerank(
+    shares: DataFrame,
+    owner: str,
+    rules: TrustRules,
+    progress: Callable[[str, int, int], None] = lambda *_: None,
+) -> DataFrame:
+    """pubkey, score. The owner begins with everything.
+
+    The graph stays partitioned where it is; a round moves only scores, added up in each partition
+    before they are moved, so that a hub costs no more than others.
+    """
+    nothing = keys_frame(shares.sparkSession, [owner]).withColumn("score", F.lit(0).cast("bigint"))
+    scores = _with_rest(nothing, owner)
+    for iteration in range(1, rules.iterations + 1):
+        passed_on = _passed_on(scores, shares, rules).unionByName(nothing)
+        received = passed_on.groupBy("pubkey").agg(F.sum("score").alias("score"))
+        following = _with_rest(cut_lineage(received), owner)
+        progress("passing trust on", iteration, rules.iterations)
+        is_settled = iteration % _LOOK == 0 and _change(scores, following) <= rules.tolerance
+        scores = following
+        if is_settled:
+            break
+    return scores.where("score > 0")
+
+
+def credit_limits(scores: DataFrame, agents: DataFrame, rules: TrustRules) -> DataFrame:
+    """pubkey, score, max_balance; keys that are no agents have a score and no credit."""
+    is_agent = agents.select("pubkey").distinct().withColumn("is_agent", F.lit(True))
+    marked = scores.join(is_agent, "pubkey", "left")
+    total = marked.where("is_agent").agg(F.sum("score").alias("total"))
+    credit = _share(F.col("score"), F.lit(rules.budget), F.col("total"))
+    capped = F.least(credit, F.lit(rules.cap).cast("bigint"))
+    limit = F.when(F.col("is_agent") & (capped >= rules.least), capped).otherwise(F.lit(0))
+    joined = marked.crossJoin(F.broadcast(total))  # one row
+    return joined.select("pubkey", "score", limit.cast("bigint").alias("max_balance"))
+
+
+def _passed_on(scores: DataFrame, shares: DataFrame, rules: TrustRules) -> DataFrame:
+    part = F.expr(f"score * {rules.passed_on} div 100 div parts")
+    return shares.join(scores, "pubkey").select(
+        F.col("followed").alias("pubkey"), part.alias("score")
+    )
+
+
+def _with_rest(received: DataFrame, owner: str) -> DataFrame:
+    """What nobody received goes to the owner: its own share, that of keys that follow nobody, and
+    what rounding left."""
+    rest = UNIT - received.agg(F.sum("score").alias("total")).first()["total"]
+    is_owner = F.col("pubkey") == F.unhex(F.lit(owner))
+    return received.withColumn("score", F.col("score") + F.when(is_owner, rest).otherwise(0))
+
+
+def _change(before: DataFrame, after: DataFrame) -> int:
+    joined = before.withColumnRenamed("score", "before").join(after, "pubkey", "full")
+    change = F.abs(F.coalesce("score", F.lit(0)) - F.coalesce("before", F.lit(0)))
+    return joined.agg(F.sum(change).alias("moved")).first()["moved"] or 0
+
+
+def _share(part: Column, of: Column, whole: Column) -> Column:
+    """part x of / whole, rounded down, without overflow on the way."""
+    product = part.cast("decimal(19,0)") * of.cast("decimal(19,0)")
+    return F.floor(product / F.greatest(whole, F.lit(1)).cast("decimal(19,0)")).cast("bigint")
+
+
+def main() -> None:
+    """Arguments: SOURCE (paths, comma-separated), SOURCE_FORMAT, OWNER (key), OUTPUT (Parquet)."""
+    from awsglue.context import GlueContext
+    from awsglue.job import Job
+    from awsglue.utils import getResolvedOptions
+    from pyspark.context import SparkContext
+
+    names = ["JOB_NAME", "SOURCE", "SOURCE_FORMAT", "OWNER", "OUTPUT"]
+    arguments = getResolvedOptions(sys.argv, names)
+    glue = GlueContext(SparkContext.getOrCreate())
+    job = Job(glue)
+    job.init(arguments["JOB_NAME"], arguments)
+    paths, form = arguments["SOURCE"].split(","), Format(arguments["SOURCE_FORMAT"])
+    events = read_events(glue.spark_session, paths, form)
+    scores = trust_scores(events, arguments["OWNER"], int(time.time()))
+    scores.write.mode("overwrite").parquet(arguments["OUTPUT"])
+    job.commit()
+
+
+if __name__ == "__main__":
+    main()

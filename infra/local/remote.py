@@ -1,0 +1,89 @@
+"""A connection to another relay: one question at a time, and every frame that answers it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+_LARGEST_FRAME = 16 * 1024 * 1024
+_HEARTBEAT_SECONDS = 30
+_CONNECT_SECONDS = 15
+# A relay that has to gather a million events first takes a while.
+_PATIENCE_SECONDS = 120
+# One that answers by NOTICE alone does not know what it was asked.
+_AFTER_NOTICE_SECONDS = 3
+
+Frame = list[Any]
+
+
+class RemoteFailed(Exception):
+    """The relay cannot be reached, has gone, or does not answer; the message says which."""
+
+
+@dataclass
+class Remote:
+    url: str
+    _socket: aiohttp.ClientWebSocketResponse
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+    async def send(self, *parts: object) -> None:
+        await self.send_text(json.dumps(parts, separators=(",", ":"), ensure_ascii=False))
+
+    async def send_text(self, text: str) -> None:
+        self.bytes_sent += len(text.encode())
+        try:
+            await self._socket.send_str(text)
+        except (ConnectionError, aiohttp.ClientError):
+            raise RemoteFailed("the relay has closed the connection") from None
+
+    async def answers(self, *heads: tuple[str, ...]) -> AsyncIterator[Frame]:
+        """The frames that begin like one of these, until the caller has enough of them.
+
+        RemoteFailed when none comes for too long, with what the relay says by NOTICE if it does.
+        """
+        wanted = [list(head) for head in heads]
+        notice, patience = "", float(_PATIENCE_SECONDS)
+        while True:
+            try:
+                async with asyncio.timeout(patience):
+                    frame = await self._receive()
+            except TimeoutError:
+                raise RemoteFailed(notice or "the relay does not answer") from None
+            if any(frame[: len(head)] == head for head in wanted):
+                yield frame
+            elif frame[:1] == ["NOTICE"]:
+                notice, patience = f"the relay says: {frame[-1]}", _AFTER_NOTICE_SECONDS
+
+    async def _receive(self) -> Frame:
+        while True:
+            message = await self._socket.receive()
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                raise RemoteFailed("the relay has closed the connection")
+            self.bytes_received += len(message.data.encode())
+            try:
+                frame = json.loads(message.data)
+            except ValueError:
+                continue
+            if isinstance(frame, list):
+                return frame
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Remote]:
+    async with aiohttp.ClientSession() as session:
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                socket = await session.ws_connect(
+                    url, max_msg_size=_LARGEST_FRAME, heartbeat=_HEARTBEAT_SECONDS
+                )
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise RemoteFailed(f"cannot connect to {url}: {error or 'no answer'}") from None
+        try:
+            yield Remote(url, socket)
+        finally:
+            await socket.close()
