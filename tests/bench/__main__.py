@@ -27,6 +27,7 @@ BENCHES = (
     "imports",
     "memory",
     "negentropy_core",
+    "negentropy_server",
 )
 _LATEST = ROOT / "bench-results" / "latest.json"
 

@@ -187,3 +187,15 @@ class TestTenThousand:
         down = background.run(_sync(relay.url, author, [], SyncDirection.DOWN), seconds=120)
         assert not down.failed
         assert down.client == ids(events)
+
+    def test_up(
+        self, background: Background, start_relay: Callable[..., RelayProcess], author: Author
+    ) -> None:
+        events = [author.event(created_at=_now() - each // 7) for each in range(MANY)]
+        relay = start_relay(price_per_byte=0, requests_per_second=0)
+
+        up = background.run(_sync(relay.url, author, events, SyncDirection.UP), seconds=120)
+
+        assert not up.failed
+        assert (up.sent, up.received) == (MANY, 0)
+        assert exported_ids(relay.data, {"authors": [author.pubkey]}) == ids(events)

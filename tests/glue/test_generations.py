@@ -68,8 +68,9 @@ def test_the_share_is_a_setting() -> None:
 def test_items_of_a_route() -> None:
     (item,) = route_items([row(7)], expires=99)
 
-    assert item == {"pk": f"g#2#{shard_of('g.agent.a7')}", "sk": "g.agent.a7", "owner": "o",
-                    "next": "n", "fee": 7, "hops": 2, "path": ["n", "o"], "expires": 99}  # fmt: skip
+    key = {"pk": f"g#2#{shard_of('g.agent.a7')}", "sk": "g.agent.a7"}
+    route = {"owner": "o", "next": "n", "fee": 7, "hops": 2, "path": ["n", "o"]}
+    assert item == {**key, **route, "expires": 99}
     assert partition_key("2", "g.agent.a7") == item["pk"]
     assert {shard_of(f"g.agent.{n}") for n in range(500)} == set(range(16))
 

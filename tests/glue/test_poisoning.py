@@ -232,9 +232,11 @@ def test_more_followers_come_before_the_lower_key(outcome: Outcome) -> None:
 def claim_short_prefixes(world: World) -> None:
     world.agent("alice", "bob", "mallory", "m1", "m2", "m3", "m4")
     world.agent("bob")
-    for name, address in {"mallory": "g", "m1": "g.agent", "m2": f"g.{world.space}",
-                          "m3": "peer.mallory.x", "m4": "g." + "x." * 40 + "x"}.items():  # fmt: skip
-        world.agent(name, address=address)
+    world.agent("mallory", address="g")
+    world.agent("m1", address="g.agent")
+    world.agent("m2", address=f"g.{world.space}")
+    world.agent("m3", address="peer.mallory.x")
+    world.agent("m4", address="g." + "x." * 40 + "x")
 
 
 def test_prefixes_that_belong_to_nobody_are_refused(outcome: Outcome, report: Report) -> None:
@@ -293,7 +295,6 @@ def claim_with_an_army(world: World) -> None:
     for name in army:
         world.agent(name, *army, address=world.address("carol"))
     world.agent("carol")
-    world.announce("bob", (world.address("carol"), 3, "direct"))
 
 
 def test_an_army_that_follows_itself_wins_a_tie_of_distance_and_no_more(outcome: Outcome) -> None:

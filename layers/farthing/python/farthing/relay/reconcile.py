@@ -1,11 +1,14 @@
 """NEG-OPEN, NEG-MSG, NEG-CLOSE: set reconciliation with a client or another relay (NIP-77).
 
-Any container answers any message. The set of a sync is at hand where it was opened and is read
-again from the postings elsewhere, which gives the same set or, once events of it are gone, none:
-the sync is then closed. Writing the set down instead was measured in DynamoDB's units, of which a
-write unit is billed like five read units:
+Any container answers any message. The set of a sync is at hand where it was opened. Elsewhere it is
+read again from the postings, which gives the same set or, once events of it are gone, none: the
+sync is then closed. Writing the set down instead pays only from the seventh change of container on,
+at the prices of DynamoDB, where a write unit costs as much as five read units
+(`python -m tests.bench negentropy_server`):
 
-    UNITS
+    events     to open, or read again     to write a snapshot     to read it
+    10,000     385 read units             391 write units         99 read units
+    100,000    3,805 read units           3,908 write units       985 read units
 """
 
 import threading

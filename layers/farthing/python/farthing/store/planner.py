@@ -190,9 +190,9 @@ class Reader:
                 if scanned > most:
                     raise ScanTooLong
                 found = postings_in(page.rows)
-                if kinds is not None:
+                if kinds is not None and not kinds.issuperset(found.kinds):
                     found = found.select(kind in kinds for kind in found.kinds)
-                if authors is not None:
+                if authors is not None and not authors.issuperset(found.pubkeys):
                     found = found.select(pubkey in authors for pubkey in found.pubkeys)
                 yield found
 

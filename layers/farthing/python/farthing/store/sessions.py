@@ -300,9 +300,7 @@ class Sessions:
             # Nothing is made anew where the cursor is gone, and nobody told who has just left.
             unchanged = Equals("until", standing["until"])
             try:
-                item = self._engine.write(
-                    Add(Table.SESSIONS, *key, amounts, assign, unchanged)
-                )  # fmt: skip
+                item = self._engine.write(Add(Table.SESSIONS, *key, amounts, assign, unchanged))
             except ConditionFailed:
                 continue
             assert item is not None
@@ -311,12 +309,10 @@ class Sessions:
 
     def leave_cursor(self, subscription: Subscription, cursor: Cursor) -> bool:
         """Stop serving; whether somebody has come meanwhile, and one has to look again."""
-        assign = {"at": cursor.number, "until": 0}
+        key, assign = _cursor_key(subscription), {"at": cursor.number, "until": 0}
         mine = Equals("until", cursor.until_ms)
         try:
-            left = self._engine.write(
-                Add(Table.SESSIONS, *_cursor_key(subscription), {}, assign, mine)
-            )
+            left = self._engine.write(Add(Table.SESSIONS, *key, {}, assign, mine))
         except ConditionFailed:
             return False  # closed, or we took too long and another has taken over
         return left is not None and left.get("told", 0) != cursor.told

@@ -28,7 +28,9 @@ from farthing.store.table import (
     same,
 )
 
-_CACHE_KIB = 64 * 1024
+_WRITER_CACHE_KIB = 64 * 1024
+# Every thread that reads has one. A million events are read no faster with four times as much.
+_READER_CACHE_KIB = 16 * 1024
 _CHECKPOINT_PAGES = 8000  # pages that change often reach the database file less often
 _SURELY_FITS = 200_000  # encoded bytes below which no item is over DynamoDB's limit
 
@@ -158,12 +160,12 @@ class File:
         self._mutex = threading.Lock()
         self._pending: list[Unit] = []
         self._leading = False
-        self._writer = self._connect()
+        self._writer = self._connect(_WRITER_CACHE_KIB)
         self.on_commit: Callable[[], None] = lambda: None
         self.parking: Parking | None = None
         _create(self._writer, tables)
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, cache_kib: int) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA busy_timeout = 10000")
         # Counts only before a new file's first page is written, which the log mode does.
@@ -172,7 +174,7 @@ class File:
         # FULL: a commit returns after the log is on the disk, not merely handed to the kernel.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute(f"PRAGMA cache_size = -{cache_kib}")
         with self._mutex:
             self._opened.append(connection)
         return connection
@@ -181,7 +183,7 @@ class File:
     def reader(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._readers, "connection", None)
         if connection is None:
-            connection = self._readers.connection = self._connect()
+            connection = self._readers.connection = self._connect(_READER_CACHE_KIB)
         return connection
 
     def close(self, *, flush: bool = True) -> None:

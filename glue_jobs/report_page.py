@@ -1,0 +1,215 @@
+"""The report as one HTML page that stands alone: no script, no font, no image from elsewhere.
+
+It is made from a few rows of plain Python; nothing here knows of Spark.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from html import escape
+from importlib.resources import files
+
+from glue_jobs.charts import Series, bars, columns, short, shortened
+
+_OTHER = -1
+_COLOURS = 5  # kinds with a colour of their own in a chart
+_KINDS = {
+    0: "profile", 1: "note", 3: "follow list", 4: "direct message", 5: "deletion", 6: "repost",
+    7: "reaction", 1059: "gift wrap", 1984: "report", 9735: "zap", 10002: "relay list",
+    10032: "ILP peer info", 10033: "route announcement", 30023: "article",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Of one kind on one day."""
+
+    day: date
+    kind: int
+    events: int
+    authors: int
+    bytes: int
+    paid: int
+    revenue: int
+    deliveries: int
+
+
+@dataclass(frozen=True)
+class Payer:
+    peer: str
+    packets: int
+    bytes: int
+    revenue: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    events: int
+    authors: int
+    bytes: int
+    paid: int
+    revenue: int
+    deliveries: int
+    payers: int
+
+
+@dataclass(frozen=True)
+class Page:
+    name: str
+    first: date
+    last: date
+    totals: Totals
+    activity: Sequence[Activity]
+    authors: Mapping[date, int]  # by day
+    payers: Sequence[Payer]
+
+    @property
+    def days(self) -> list[date]:
+        return [self.first + timedelta(n) for n in range((self.last - self.first).days + 1)]
+
+    @property
+    def labels(self) -> list[str]:
+        return [f"{day:%-d %b}" for day in self.days]
+
+
+_MEASURES: tuple[Callable[[Activity], int], ...] = (
+    lambda row: row.events,
+    lambda row: row.revenue,
+    lambda row: row.bytes,
+)
+
+
+def render(page: Page) -> str:
+    name = escape(page.name or "the relay")
+    body = [
+        f"<header><p class=kicker>Farthing relay report</p><h1>{name}</h1>"
+        f"<p class=span>{page.first:%-d %B %Y} to {page.last:%-d %B %Y}, days in UTC</p></header>",
+        _tiles(page),
+        _daily(page, "Events stored", lambda row: row.events),
+        _daily(page, "Revenue", lambda row: row.revenue),
+        _daily(page, "Bytes stored", lambda row: row.bytes),
+        _authors(page),
+    ]
+    if page.totals.deliveries:
+        body.append(_daily(page, "Deliveries", lambda row: row.deliveries))
+    body += [_payers(page), _kinds(page)]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{name}: relay report</title><style>{_style()}</style></head>"
+        f"<body><main>{''.join(body)}</main></body></html>\n"
+    )
+
+
+def kind_name(kind: int) -> str:
+    if kind == _OTHER:
+        return "other kinds"
+    known = _KINDS.get(kind)
+    return f"{known} ({kind})" if known else f"kind {kind}"
+
+
+def _style() -> str:
+    # Through the loader: on Glue this package is inside a zip file.
+    return files("glue_jobs").joinpath("report_page.css").read_text()
+
+
+def _tiles(page: Page) -> str:
+    totals = page.totals
+    per_event = totals.revenue / totals.paid if totals.paid else 0
+    tiles = [
+        ("Events", totals.events, f"{short(totals.bytes)} bytes"),
+        ("Authors", totals.authors, "distinct keys"),
+        ("Revenue", totals.revenue, f"{short(per_event)} a paid event"),
+        ("Paid events", totals.paid, f"from {totals.payers:,} payers"),
+    ]
+    if totals.deliveries:
+        tiles.append(("Deliveries", totals.deliveries, "to subscribers"))
+    cells = (
+        f"<div class=tile><dt>{name}</dt>"
+        f"<dd title='{value:,}'>{short(value)}</dd><dd class=note>{note}</dd></div>"
+        for name, value, note in tiles
+    )
+    return f"<dl class=tiles>{''.join(cells)}</dl>"
+
+
+def _daily(page: Page, title: str, value: Callable[[Activity], int]) -> str:
+    series = _series(page, value)
+    if not series:
+        return f"<section><h2>{title} by day</h2><p class=none>Nothing in these days.</p></section>"
+    legend = "".join(f"<li><i class={each.colour}></i>{escape(each.name)}</li>" for each in series)
+    chart = columns(f"{title} by day", page.labels, series)
+    return f"<section><h2>{title} by day</h2><ul class=legend>{legend}</ul>{chart}</section>"
+
+
+def _authors(page: Page) -> str:
+    series = [Series("authors", [page.authors.get(day, 0) for day in page.days], "one")]
+    chart = columns("Authors by day", page.labels, series)
+    return f"<section><h2>Authors by day</h2>{chart}</section>"
+
+
+def _series(page: Page, value: Callable[[Activity], int]) -> list[Series]:
+    """The kinds with a colour, each for itself, and the rest together."""
+    colours = _colours(page.activity)
+    of_kind: dict[int, dict[date, int]] = {}
+    for row in page.activity:
+        by_day = of_kind.setdefault(row.kind if row.kind in colours else _OTHER, {})
+        by_day[row.day] = by_day.get(row.day, 0) + value(row)
+    return [
+        Series(kind_name(kind), [of_kind[kind].get(day, 0) for day in page.days], colour)
+        for kind, colour in {**colours, _OTHER: "c0"}.items()
+        if any(of_kind.get(kind, {}).values())
+    ]
+
+
+def _colours(activity: Sequence[Activity]) -> dict[int, str]:
+    """A kind has the same colour in every chart: those with the largest shares of all have one."""
+    weight: dict[int, float] = {}
+    for value in _MEASURES:
+        total = sum(map(value, activity)) or 1
+        for row in activity:
+            weight[row.kind] = weight.get(row.kind, 0) + value(row) / total
+    ranked = sorted(weight.keys() - {_OTHER}, key=lambda kind: (-weight[kind], kind))
+    return {kind: f"c{at}" for at, kind in enumerate(ranked[:_COLOURS], start=1)}
+
+
+def _payers(page: Page) -> str:
+    if not page.payers:
+        return (
+            "<section><h2>Top payers</h2><p class=none>Nobody has paid in these days.</p></section>"
+        )
+    chart = bars(
+        "Top payers by revenue", [(each.peer, each.revenue) for each in page.payers], "one"
+    )
+    rows = [
+        (shortened(each.peer, 20), f"{each.packets:,}", short(each.bytes), f"{each.revenue:,}")
+        for each in page.payers
+    ]
+    table = _table(("Payer", "Packets", "Bytes", "Revenue"), rows)
+    return f"<section><h2>Top payers</h2><div class=pair>{chart}{table}</div></section>"
+
+
+def _kinds(page: Page) -> str:
+    kinds = sorted({row.kind for row in page.activity}, key=lambda kind: (kind == _OTHER, kind))
+    rows = []
+    for kind in kinds:
+        of_kind = [row for row in page.activity if row.kind == kind]
+        sums = [
+            sum(getattr(row, name) for row in of_kind)
+            for name in ("events", "bytes", "paid", "revenue", "deliveries")
+        ]
+        rows.append((kind_name(kind), *(f"{value:,}" for value in sums)))
+    table = _table(("Kind", "Events", "Bytes", "Paid", "Revenue", "Deliveries"), rows)
+    return f"<section><h2>By kind</h2>{table}</section>"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    lines = (
+        f'<tr><th scope="row">{escape(row[0])}</th>'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    head_row, body = f"<thead><tr>{heads}</tr></thead>", f"<tbody>{''.join(lines)}</tbody>"
+    return f"<div class=scroll><table>{head_row}{body}</table></div>"

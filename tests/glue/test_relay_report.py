@@ -1,0 +1,179 @@
+"""The report counts what was stored and paid, and its page stands alone."""
+
+import json
+import re
+from datetime import date
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from farthing.store.attributes import marshal_json
+from glue_jobs.charts import axis_steps, short
+from glue_jobs.events_source import Format, read_events
+from glue_jobs.relay_report import Report, read_ledger, relay_report
+from glue_jobs.report_page import Activity, Page, Payer, Totals, render
+from tests.glue.world import NOW, event, key, write_lines
+
+DAY = 24 * 3600
+HOSTILE = "<script>alert('x')</script>"
+
+
+def receipt(peer: str, amount: int, *, kind: int = 1, when: int = NOW) -> dict[str, Any]:
+    return {"peer": peer, "condition": "c" * 64, "event_id": key(f"{peer}{amount}"),
+            "amount": amount, "price": amount, "time": when, "fulfillment": "f" * 64,
+            "kind": kind, "size": 100, "scheme": "author"}  # fmt: skip
+
+
+def item_line(pk: str, attributes: dict[str, Any]) -> str:
+    return json.dumps({"Item": {"pk": {"S": pk}, "sk": {"S": "s"}, **marshal_json(attributes)}})
+
+
+EVENTS = [
+    event(key("a"), 1, [], content="one", created_at=NOW),
+    event(key("a"), 1, [], content="two", created_at=NOW),
+    event(key("b"), 1, [], content="three", created_at=NOW - DAY),
+    event(key("b"), 7, [], content="+", created_at=NOW),
+    event(key("c"), 1, [], content="long ago", created_at=NOW - 90 * DAY),
+    event(key("c"), 1, [], content="in the year 292277026596", created_at=2**62),
+]
+RECEIPTS = [
+    receipt("carol", 500),
+    receipt("carol", 20, kind=7),
+    receipt(HOSTILE, 30, when=NOW - DAY),
+    receipt("old", 10**9, when=NOW - 90 * DAY),
+]
+DELIVERY = {"peer": "dave", "time": NOW, "kind": 1, "amount": 2}
+
+
+@pytest.fixture(scope="module")
+def report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    folder = tmp_path_factory.mktemp("report")
+    events = write_lines(folder / "events.jsonl", [*EVENTS, "{ no event"])
+    items = [item_line(f"receipt#{each['peer']}", each) for each in RECEIPTS]
+    items += [item_line("delivery#dave", DELIVERY), item_line("peers", {"id": "x"}), "{ no item"]
+    ledger = write_lines(folder / "ledger.json", items)
+    return relay_report(
+        read_events(spark, [events], Format.JSONL),
+        read_ledger(spark, [ledger], Format.DYNAMODB),
+        NOW, name=f"Farthing {HOSTILE}", days=7,
+    )  # fmt: skip
+
+
+def test_by_kind_and_day(report: Report) -> None:
+    rows = {(row.day, row.kind): row for row in report.activity.collect()}
+    today, before = date(2027, 1, 15), date(2027, 1, 14)
+
+    assert set(rows) == {(today, 1), (today, 7), (before, 1)}
+    notes = rows[today, 1]
+    assert (notes.events, notes.authors, notes.paid, notes.revenue) == (2, 1, 1, 500)
+    assert notes.bytes == sum(len(json.dumps(each)) for each in EVENTS[:2])
+    assert notes.deliveries == 1
+    assert (rows[before, 1].events, rows[before, 1].revenue) == (1, 30)
+    assert rows[today, 7].revenue == 20
+
+
+def test_top_payers(report: Report) -> None:
+    rows = [(row.peer, row.packets, row.revenue) for row in report.payers.collect()]
+
+    assert rows == [("carol", 2, 520), (HOSTILE, 1, 30)]
+
+
+def test_as_parquet(report: Report, spark: SparkSession, tmp_path: Path) -> None:
+    report.write_parquet(str(tmp_path))
+
+    assert spark.read.parquet(str(tmp_path / "activity")).count() == 3
+    assert spark.read.parquet(str(tmp_path / "payers")).count() == 2
+
+
+class Reader(HTMLParser):
+    """Every tag with its attributes, and the text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_stands_alone_and_escapes_what_others_wrote(report: Report) -> None:
+    page = Reader(report.page)
+
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object"}
+    assert not re.search(r"https?:|url\(|@import", report.page)
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert HOSTILE in page.text, "as text"
+
+
+def test_the_page_tells_what_a_person_asks(report: Report) -> None:
+    page = Reader(report.page)
+
+    labels = [attributes.get("aria-label") for tag, attributes in page.tags if tag == "svg"]
+    assert labels[0] == "Events stored by day: 4 in all, most on 15 Jan with 3"
+    assert "Revenue by day: 550 in all, most on 15 Jan with 520" in labels
+    assert "Authors by day: 3 in all, most on 15 Jan with 2" in labels
+    assert "Deliveries by day: 1 in all, most on 15 Jan with 1" in labels
+    for text in ("carol", "520", "note (1)", "reaction (7)", "9 January 2027 to 15 January 2027"):
+        assert text in page.text
+
+
+@pytest.mark.parametrize("form", [Format.JSONL, Format.PARQUET])
+def test_receipts_from_lines_and_parquet(spark: SparkSession, tmp_path: Path, form: Format) -> None:
+    path = write_lines(tmp_path / "receipts.jsonl", [*RECEIPTS, "{ nothing"])
+    ledger = read_ledger(spark, [path], Format.JSONL)
+    if form is Format.PARQUET:
+        ledger.write.parquet(str(tmp_path / "receipts"))
+        ledger = read_ledger(spark, [str(tmp_path / "receipts")], form)
+
+    found = {(row.peer, row.amount, row.kind, row.time) for row in ledger.collect()}
+
+    assert found == {
+        (each["peer"], each["amount"], each["kind"], each["time"]) for each in RECEIPTS
+    }
+
+
+def test_a_page_with_nothing_to_tell() -> None:
+    totals = Totals(events=0, authors=0, bytes=0, paid=0, revenue=0, deliveries=0, payers=0)
+
+    page = render(Page("", date(2027, 1, 1), date(2027, 1, 2), totals, [], {}, []))
+
+    assert "Nothing in these days." in page and "Nobody has paid" in page
+
+
+def test_kinds_without_a_colour_are_shown_together() -> None:
+    day = date(2027, 1, 1)
+    rows = [Activity(day, kind, 20 - kind, 1, 1, 0, 0, 0) for kind in range(9)]
+    totals = Totals(events=1, authors=1, bytes=1, paid=0, revenue=0, deliveries=0, payers=0)
+
+    page = render(Page("x", day, day, totals, rows, {day: 1}, [Payer("p" * 64, 1, 1, 1)]))
+
+    assert "other kinds: 54" in page and "kind 8" in page  # 14 + 14 + 13 + ... of those left
+
+
+@pytest.mark.parametrize(
+    ("highest", "axis"),
+    [
+        (0, [0, 1]),
+        (1, [0, 1]),
+        (7, [0, 2, 4, 6, 8]),
+        (25_300, [0, 10_000, 20_000, 30_000]),
+        (95, [0, 20, 40, 60, 80, 100]),
+        (1001, [0, 500, 1000, 1500]),
+    ],
+)
+def test_axes_end_at_round_numbers(highest: int, axis: list[int]) -> None:
+    assert axis_steps(highest) == axis
+
+
+def test_short_numbers() -> None:
+    assert [short(n) for n in (0, 7, 999, 1234, 5_600_000, 10**12)] == [
+        "0", "7", "999", "1.23k", "5.6M", "1T",
+    ]  # fmt: skip
