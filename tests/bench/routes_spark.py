@@ -6,6 +6,7 @@ Each measurement is a process of its own, so that peak memory is its own too.
 
 import json
 import math
+import os
 import resource
 import subprocess
 import sys
@@ -45,7 +46,10 @@ def run(quick: bool) -> list[Row]:
 
 def _spark_rows(found: dict[str, Any]) -> list[Row]:
     name = f"routes: rebuild, {_size(found['edges'])} edges"
-    note = f"{found['routes']} routes, {found['rounds']} rounds, read from JSON lines"
+    note = (
+        f"{found['routes']} routes, {found['rounds']} rounds, read from JSON lines, "
+        f"{found['cpu']:.0f} s of processor time"
+    )
     return [
         Row(name, found["seconds"], "s", note=note),
         Row(f"{name}, peak memory", found["mib"], "MiB", note="driver: JVM and Python"),
@@ -116,15 +120,15 @@ def _in_spark(edges: int, folder: str) -> dict[str, Any]:
 
     spark = local_session(cores=2, memory="2g", partitions=_PARTITIONS)
     options = Options(now=_NOW)
+    jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
     for size in (_WARM_UP, edges):
         path = _write_graph(spark, size, folder)
-        marks = [time.monotonic()]
-        _, report = rebuild(spark, [path], [_source()], options, _say(marks[0]))
-        seconds = time.monotonic() - marks[0]
-    jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+        started, processor = time.monotonic(), _processor_seconds(jvm)
+        _, report = rebuild(spark, [path], [_source()], options, _say(started))
+        seconds, processor = time.monotonic() - started, _processor_seconds(jvm) - processor
     mib = _peak_mib(jvm) + _own_peak_mib()
     return {"edges": report.edges, "seconds": seconds, "mib": mib, "routes": report.routes,
-            "rounds": report.rounds}  # fmt: skip
+            "rounds": report.rounds, "cpu": processor}  # fmt: skip
 
 
 def _say(started: float) -> Callable[[str, int, int], None]:
@@ -157,6 +161,11 @@ def _in_networkx(edges: int, folder: str) -> dict[str, Any]:
     seconds = time.monotonic() - started
     return {"edges": graph.number_of_edges(), "seconds": seconds, "mib": _own_peak_mib(),
             "routes": len(fee) - 1}  # fmt: skip
+
+
+def _processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _peak_mib(pid: int) -> float:

@@ -182,12 +182,18 @@ def made(
 
 
 class MotoTables:
-    """One set of tables on moto, emptied for each user: to make them takes long."""
+    """One set of tables on moto, emptied for each user: to make them takes long. Its names are its
+    own, because mocks that overlap share what they hold."""
+
+    _made = itertools.count()
 
     def __init__(self) -> None:
         self._clock = Clock()
-        self._engine = DynamoDBEngine(region="eu-central-1", clock=lambda: self._clock())
-        create_tables(self._engine.connection)
+        self._prefix = f"relay{next(self._made)}-"
+        self._engine = DynamoDBEngine(
+            self._prefix, region="eu-central-1", clock=lambda: self._clock()
+        )
+        create_tables(self._engine.connection, self._prefix)
 
     def close(self) -> None:
         self._engine.close()
@@ -202,7 +208,7 @@ class MotoTables:
 
     def items(self, table: Table) -> list[tuple[str, str, dict[str, Any]]]:
         """All that is in a table, expired or not."""
-        found = self._engine.connection.client.scan(TableName=str(table))["Items"]
+        found = self._engine.connection.client.scan(TableName=self._prefix + table)["Items"]
         return [(*unmarshal_key(each), unmarshal(each)) for each in found]
 
 
