@@ -58,8 +58,8 @@ def add_peer(arguments: Namespace, settings: Settings) -> int:
             arguments.id, token, agent.settings, ilp_address=arguments.address,
             endpoint=arguments.endpoint, max_balance=arguments.max_balance,
             max_packet=arguments.max_packet, pubkey=arguments.pubkey,
-            jwt_secret=seal(owner, arguments.id, secret.encode()) if secret else b"",
-            outgoing_token=seal(owner, arguments.id, outgoing.encode()) if outgoing else b"",
+            jwt_secret=seal(owner, arguments.id, secret.encode()) if secret else None,
+            outgoing_token=seal(owner, arguments.id, outgoing.encode()) if outgoing else None,
         )  # fmt: skip
         try:
             agent.ledger.add_peer(peer)

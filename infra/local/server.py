@@ -130,6 +130,8 @@ class Server:
             self._engine,
             {name: (table, load_handler(name)) for name, table in STREAM_CONSUMERS.items()},
             PATIENT,
+            # Whoever was connected before the start is gone.
+            fresh=("fanout", "push"),
             # It writes: beside the hub it would fight for the interpreter at every row.
             runners={"sequencer": self._hub.call},
         )

@@ -54,6 +54,7 @@ class _Outbox:
 class StreamPump:
     """Drives each consumer from the outbox, in a thread of its own or, where `runners` names one,
     through that. `patient` names those who never give up on a change: what comes behind it waits.
+    `fresh` names those for whom nothing counts that happened before the start.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class StreamPump:
         engine: SqliteEngine,
         consumers: Mapping[str, tuple[Table, Handler]],
         patient: Collection[str] = (),
+        fresh: Collection[str] = (),
         runners: Mapping[str, Run] = MappingProxyType({}),
     ) -> None:
         self._engine = engine
@@ -70,6 +72,7 @@ class StreamPump:
         self._stopping = threading.Event()
         self._wake = {name: threading.Event() for name in consumers}
         self._position = {name: engine.stream_position(name) for name in consumers}
+        self._position.update(dict.fromkeys(fresh, engine.stream_end()))
         self._threads = [
             threading.Thread(target=self._run, args=(name, *consumer), name=f"stream-{name}")
             for name, consumer in consumers.items()

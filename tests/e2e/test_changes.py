@@ -231,7 +231,9 @@ def test_watching_goes_on_where_it_was(start_relay, connect, tmp_path: Path) -> 
     relay = start_relay(**OPEN)
     client, author, file = connect(relay), Author(), tmp_path / "checkpoint"
     client.store(*(author.event(f"note-{number}") for number in range(1, 6)))
-    numbers = [number for number, _ in read_all(client, {"authors": [author.pubkey]})]
+    numbers: list[int] = []
+    while len(numbers) < 5:  # stored first, numbered after
+        numbers = [number for number, _ in read_all(client, {"authors": [author.pubkey]})]
 
     watching = Watching(relay, tmp_path, "--since", str(numbers[1]), "--checkpoint", str(file))
     assert watching.lines(3) == ["note-3", "note-4", "note-5"]

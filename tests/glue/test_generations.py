@@ -146,6 +146,7 @@ def dynamodb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             BillingMode="PAY_PER_REQUEST",
         )  # fmt: skip
         yield client
+        client.delete_table(TableName="routes")  # a mock around this one would keep it
 
 
 def test_generations_in_dynamodb(dynamodb: Any) -> None:

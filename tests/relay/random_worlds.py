@@ -17,7 +17,8 @@ WORDS = ["x", "y", "z", "w" * 300]
 class World:
     def __init__(self, seed: int, size: int, *, wide: bool = True) -> None:
         """`wide`: some filters name so many authors and kinds that the planner changes its way."""
-        self.dice = random.Random(seed)
+        # Of both: worlds of another size have other events, not other events under the same ids.
+        self.dice = random.Random(f"{seed}/{size}")
         self.wide = wide
         self.ids = [f"{self.dice.getrandbits(256):064x}" for _ in range(size)]
 

@@ -225,6 +225,7 @@ class TestWrites:
             {"n": number} for number in range(len(Table))
         ]
 
+    @pytest.mark.usefixtures("faithful")  # moto's counters are not safe among threads
     def test_counters_lose_nothing_under_concurrency(self, engine: Engine, fresh: Fresh) -> None:
         pk, threads, times = fresh(), 6, 10
 

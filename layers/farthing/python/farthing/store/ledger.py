@@ -68,9 +68,9 @@ class Peer:
     max_packet: int = 0
     asset_code: str = ""
     asset_scale: int = 0
-    jwt_secret: bytes = b""  # sealed; see `ilp.tokens`
+    jwt_secret: bytes | None = None  # sealed; see `ilp.tokens`
     pubkey: str = ""  # the peer's Nostr key: routes name their next hop by it
-    outgoing_token: bytes = b""  # what we show at the peer's endpoint, sealed
+    outgoing_token: bytes | None = None  # what we show at the peer's endpoint, sealed
     active: bool = True  # packets are taken from it and sent to it
 
 
@@ -99,6 +99,9 @@ class Receipt:
     event_expires: int | None = None  # when the event leaves by itself (NIP-40)
     next_hop: str = ""  # whom the packet was forwarded to, and with how much
     outgoing: int = 0
+
+    def as_item(self) -> Item:
+        return {name: getattr(self, name) for name in Receipt.__slots__}
 
     @property
     def reference(self) -> str:
@@ -223,7 +226,7 @@ class Ledger:
         the amount alone is over the limit.
         """
         pk, sk = _receipt_key(receipt.peer, receipt.condition, receipt.event_id)
-        writes: list[TransactWrite] = [Put(Table.LEDGER, pk, sk, asdict(receipt), Absent())]
+        writes: list[TransactWrite] = [Put(Table.LEDGER, pk, sk, receipt.as_item(), Absent())]
         if receipt.amount > max_balance:
             raise PaymentRefused([False, True], [None, None])
         if receipt.amount:
@@ -234,7 +237,7 @@ class Ledger:
     def forwarded(self, receipt: Receipt) -> list[TransactWrite]:
         """What goes along when a held amount is kept for a packet that was forwarded."""
         pk, sk = _receipt_key(receipt.peer, receipt.condition, receipt.event_id)
-        writes: list[TransactWrite] = [Put(Table.LEDGER, pk, sk, asdict(receipt), Absent())]
+        writes: list[TransactWrite] = [Put(Table.LEDGER, pk, sk, receipt.as_item(), Absent())]
         if receipt.outgoing:
             owed = {"payable": receipt.outgoing}
             writes.append(Add(Table.LEDGER, _balance_key(receipt.next_hop), _BALANCE, owed))

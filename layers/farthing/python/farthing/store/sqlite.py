@@ -208,6 +208,13 @@ class SqliteEngine:
             for number, table, pk, sk, old, new in rows
         ]
 
+    def stream_end(self) -> int:
+        """The last change there is."""
+        found = self._file.reader.execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = 'outbox'"
+        ).fetchone()
+        return int(found[0]) if found else 0
+
     def stream_position(self, consumer: str) -> int:
         """The last change the consumer is through with. A new one starts at the oldest kept, and
         from now on nothing is forgotten before it has seen it."""
