@@ -7,7 +7,7 @@ RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 export PYTHONPATH := layers/farthing/python:.
 
-.PHONY: run test lint format bench synth lock test-dynamodb-local clean
+.PHONY: run test test-glue lint format bench synth lock test-dynamodb-local clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,7 +42,11 @@ run: $(RUN_READY)
 	@exec $(BIN)/python -m infra.local run
 
 test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --ignore tests/glue
+
+# The Spark jobs are not finished; their tests join `make test` with them.
+test-glue: $(DEV_READY)
+	$(BIN)/python -m pytest tests/glue
 
 lint: $(DEV_READY)
 	$(BIN)/ruff check .
