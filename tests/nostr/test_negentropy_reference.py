@@ -96,8 +96,10 @@ def test_responder_answers_as_the_relay_of_nostr_sdk() -> None:
 
 async def compare_with_relay() -> None:
     import aiohttp
-    from nostr_sdk import LocalRelayBuilder, RateLimit
+    from nostr_sdk import LocalRelayBuilder, RateLimit, uniffi_set_event_loop
 
+    # nostr-sdk keeps the loop of whichever test named one before this.
+    uniffi_set_event_loop(asyncio.get_running_loop())
     unlimited = RateLimit(max_reqs=100_000, notes_per_minute=1_000_000)
     relay = LocalRelayBuilder().rate_limit(unlimited).build()
     await relay.run()
