@@ -37,6 +37,9 @@ class Settings:
                   " on the first local run."},
     )  # fmt: skip
     relay_url: str = _setting("", "Public WebSocket URL, where it differs from where we listen")
+    web_url: str = _setting(
+        "", "Public HTTP URL, where it is not the WebSocket URL by the other scheme"
+    )
     name: str = _setting("Farthing", "Name in the relay information document")
     description: str = _setting(
         "A Nostr relay where a farthing buys one stored event.", "Description, likewise"
@@ -182,7 +185,9 @@ class Settings:
 
     @cached_property
     def http_url(self) -> str:
-        """Where HTTP requests go: the relay's own URL, by the other scheme."""
+        """Where HTTP requests go: the relay's own URL by the other scheme, unless set apart."""
+        if self.web_url:
+            return self.web_url.rstrip("/")
         if not self.relay_url:
             return f"http://{self.host}:{self.port}"
         return self.relay_url.replace("ws", "http", 1).rstrip("/")

@@ -1,8 +1,10 @@
 """The agent that handlers work for: made from the environment in Lambda, installed elsewhere."""
 
 import os
+from collections.abc import Callable, Mapping
 
 from farthing.agent import Agent
+from farthing.settings import PREFIX
 
 _installed: Agent | None = None
 
@@ -33,7 +35,7 @@ def _from_environment() -> Agent:
     from farthing.settings import Settings
     from farthing.store.dynamodb import DynamoDBEngine
 
-    settings = Settings.from_env(os.environ)
+    settings = Settings.from_env(with_secrets(os.environ))
     return Agent(
         settings=settings,
         engine=DynamoDBEngine(prefix=settings.table_prefix),
@@ -41,3 +43,26 @@ def _from_environment() -> Agent:
         outbound=HttpOutbound(),
         meter=PowertoolsMeter(),
     )
+
+
+def read_secret(arn: str) -> str:
+    from botocore.session import get_session
+
+    client = get_session().create_client("secretsmanager")
+    text: str = client.get_secret_value(SecretId=arn)["SecretString"]
+    return text
+
+
+def with_secrets(
+    environment: Mapping[str, str], read: Callable[[str], str] = read_secret
+) -> dict[str, str]:
+    """The environment with each `NAME_ARN` that names a secret replaced by `NAME`, its content.
+
+    Once a container: what stands in a function's environment can be read by more people than may
+    read a secret, and a rotated secret comes into force with the next containers.
+    """
+    secrets = {name for name in environment if name.startswith(PREFIX) and name.endswith("_ARN")}
+    plain = {name: value for name, value in environment.items() if name not in secrets}
+    return plain | {
+        name.removesuffix("_ARN"): read(environment[name]).strip() for name in sorted(secrets)
+    }

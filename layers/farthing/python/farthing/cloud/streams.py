@@ -51,7 +51,9 @@ def report_failures(
 ) -> dict[str, Any]:
     """Handle the batch; if that fails, one by one, so that one bad record does not hold up others.
 
-    Lambda retries from the first record that is reported, so nothing behind it is tried here.
+    Lambda retries from the first record that is reported, so nothing behind it is tried here. Where
+    it is the first of the batch the failure is raised: only then does Lambda halve the batch, and
+    at the end of its patience give up on one record and not on all that stand behind it.
     """
     try:
         handle(records)
@@ -64,10 +66,12 @@ def report_failures(
 def _one_by_one(
     records: Sequence[Record], handle: Callable[[Sequence[Record]], object]
 ) -> dict[str, Any]:
-    for record in records:
+    for number, record in enumerate(records):
         try:
             handle([record])
         except Exception:
+            if number == 0:
+                raise
             log.exception("a record failed")
             sequence = record["dynamodb"]["SequenceNumber"]
             return {"batchItemFailures": [{"itemIdentifier": sequence}]}
