@@ -105,7 +105,18 @@ class RoutingTable:
         self, name: str, routes: Iterable[Route], now: int, *, shrink_percent: int, force: bool
     ) -> Generation:
         """Write a generation and put it in force, unless it looks like a mistake."""
-        count = self._write(name, routes, now + GENERATION_SECONDS)
+        count = self.write(name, routes, now)
+        return self.put_in_force(name, count, now, shrink_percent=shrink_percent, force=force)
+
+    def check(self, count: int, *, shrink_percent: int) -> None:
+        """A table that is empty, or has lost too much of the live one, is more likely made from a
+        broken source than from a network that went away."""
+        _check(count, self.live(), shrink_percent)
+
+    def put_in_force(
+        self, name: str, count: int, now: int, *, shrink_percent: int, force: bool
+    ) -> Generation:
+        """Point at a generation of so many routes, all of them written."""
         live = self.live()
         if not force:
             _check(count, live, shrink_percent)
@@ -119,7 +130,8 @@ class RoutingTable:
         self._cached_at = 0.0
         return generation
 
-    def _write(self, name: str, routes: Iterable[Route], expires: int) -> int:
+    def write(self, name: str, routes: Iterable[Route], now: int) -> int:
+        """Write routes, or a part of them, of a generation that is not in force yet. How many."""
         count, puts = 0, []
         for route in routes:
             item = {
@@ -128,7 +140,7 @@ class RoutingTable:
                 "fee": route.fee,
                 "hops": route.hops,
                 "path": list(route.path),
-                EXPIRES: expires,
+                EXPIRES: now + GENERATION_SECONDS,
             }
             puts.append(Put(Table.ROUTES, _partition(name, route.prefix), route.prefix, item))
             count += 1

@@ -1,0 +1,39 @@
+"""What trust allows followed agents to owe us: the defaults for peers without a limit of their own.
+
+Each limit stands for itself. So they are replaced one by one, without generations: a reader between
+two limits of a rebuild sees an old one and a new one, and either was a fair answer.
+"""
+
+from collections.abc import Mapping
+
+from farthing.store.table import Delete, Engine, Put, Query, Table, read_all
+
+# One partition: there are as many as the owner follows agents, and they change with a rebuild.
+_CREDIT = "credit"
+_BATCH = 500
+
+
+class CreditLimits:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def of(self, pubkey: str) -> int | None:
+        """The limit of one agent; None if trust has nothing to say of it."""
+        item = self._engine.get(Table.ROUTES, _CREDIT, pubkey)
+        return None if item is None else item["limit"]
+
+    def all(self) -> dict[str, int]:
+        """Every agent's limit, by public key."""
+        query = Query(Table.ROUTES, _CREDIT, limit=_BATCH)
+        return {row.sk: row.item["limit"] for row in read_all(self._engine, query)}
+
+    def replace(self, limits: Mapping[str, int]) -> None:
+        """Exactly these limits, and no others."""
+        gone = self.all().keys() - limits.keys()
+        # Withdrawn first: should it end halfway, nobody has more credit than either table gives.
+        writes = [
+            *(Delete(Table.ROUTES, _CREDIT, pubkey) for pubkey in sorted(gone)),
+            *(Put(Table.ROUTES, _CREDIT, pubkey, {"limit": limits[pubkey]}) for pubkey in limits),
+        ]
+        for start in range(0, len(writes), _BATCH):
+            self._engine.write_batch(writes[start : start + _BATCH])
