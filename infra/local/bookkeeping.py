@@ -114,6 +114,7 @@ def remove_peer(arguments: Namespace, settings: Settings) -> int:
         _known(agent, arguments.id)
         agent.ledger.remove_peer(arguments.id)
     print(f"peer {arguments.id} removed. Its balance and receipts are kept.")
+    print(f"a running server refuses it after {settings.peer_cache_seconds} seconds at most")
     return 0
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from farthing.store.sqlite import Change, SqliteEngine
 from farthing.store.streams import records_of
@@ -31,24 +31,31 @@ def here(work: Callable[[], Any]) -> Any:
     return work()
 
 
+class _Delivery(NamedTuple):
+    change: Change
+    record: dict[str, Any]  # the same as a handler gets it
+
+
 class _Outbox:
     """Batches of the outbox, read once for all consumers that are at the same place."""
 
     def __init__(self, engine: SqliteEngine) -> None:
         self._engine = engine
         self._mutex = threading.Lock()
-        self._batches: dict[int, list[Change]] = {}
+        self._batches: dict[int, list[_Delivery]] = {}
 
-    def after(self, sequence: int) -> list[Change]:
+    def after(self, sequence: int) -> list[_Delivery]:
         with self._mutex:
-            changes = self._batches.get(sequence)
-            if changes is None:
+            batch = self._batches.get(sequence)
+            if batch is None:
                 changes = self._engine.stream_after(sequence, _BATCH)
-                if len(changes) == _BATCH:  # a shorter one may grow
-                    self._batches[sequence] = changes
+                records = records_of(changes, _ARN_PREFIX, created=time.time())["Records"]
+                batch = list(map(_Delivery, changes, records))
+                if batch:
+                    self._batches[sequence] = batch
                 while len(self._batches) > _BATCHES_KEPT:
                     del self._batches[next(iter(self._batches))]
-        return changes
+        return batch
 
 
 class StreamPump:
@@ -111,42 +118,42 @@ class StreamPump:
     def _hand_over(self, name: str, table: Table, handler: Handler) -> bool:
         """Hand over one batch; whether there may be more."""
         run = self._runners.get(name, here)
-        changes = run(lambda: self._outbox.after(self._position[name]))
-        if not changes:
+        batch: list[_Delivery] = run(lambda: self._outbox.after(self._position[name]))
+        if not batch:
             return False
-        if not self._handle(name, handler, [each for each in changes if each.table is table]):
+        if not self._handle(name, handler, [each for each in batch if each.change.table is table]):
             return False
-        self._position[name] = changes[-1].sequence
+        self._position[name] = batch[-1].change.sequence
         self._engine.stream_advance(self._position)
         return True
 
-    def _handle(self, name: str, handler: Handler, changes: Sequence[Change]) -> bool:
+    def _handle(self, name: str, handler: Handler, batch: Sequence[_Delivery]) -> bool:
         """Whether the consumer is through with them. A patient one may not be, when we stop."""
         attempt, run = 0, self._runners.get(name, here)
-        while changes:
-            failed = run(lambda some=changes: _first_failure(handler, some))
+        while batch:
+            failed = run(lambda some=batch: _first_failure(handler, some))
             if failed is None:
                 break
             attempt = attempt + 1 if failed == 0 else 1
-            changes = changes[failed:]
+            batch = batch[failed:]
             if name in self._patient and self._stopping.is_set():
                 return False
             if attempt < _ATTEMPTS or name in self._patient:
                 self._stopping.wait(min(_FIRST_WAIT * 2 ** min(attempt, 10), _LONGEST_WAIT))
             else:
-                log.error("%s gives up on change %d", name, changes[0].sequence)
-                changes, attempt = changes[1:], 0
+                log.error("%s gives up on change %d", name, batch[0].change.sequence)
+                batch, attempt = batch[1:], 0
         return True
 
 
-def _first_failure(handler: Handler, changes: Sequence[Change]) -> int | None:
+def _first_failure(handler: Handler, batch: Sequence[_Delivery]) -> int | None:
     """The index of the first change that the handler could not take."""
-    batch = records_of(changes, _ARN_PREFIX, created=time.time())
+    records = [each.record for each in batch]
     try:
-        failures = handler(batch, None)["batchItemFailures"]
+        failures = handler({"Records": records}, None)["batchItemFailures"]
     except Exception:
         log.exception("a stream handler failed")
         return 0
     failed = {failure["itemIdentifier"] for failure in failures}
-    numbers = [record["dynamodb"]["SequenceNumber"] for record in batch["Records"]]
+    numbers = [record["dynamodb"]["SequenceNumber"] for record in records]
     return next((index for index, number in enumerate(numbers) if number in failed), None)

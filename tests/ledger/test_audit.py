@@ -71,7 +71,7 @@ def change_balance(part: str, peer: Peer = PAYER) -> Callable[[Agent], None]:
 
 def change_receipt(**changes: object) -> Callable[[Agent], None]:
     def change(agent: Agent) -> None:
-        item = asdict(receipt_of(agent, NOTE.id)) | changes
+        item = receipt_of(agent, NOTE.id)._asdict() | changes
         agent.engine.write(Put(*receipt_key(agent, NOTE.id), item))
 
     return change

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from farthing.ilp.known_peers import KnownPeers
 from farthing.ilp.outbound import NoOutbound, Outbound
 from farthing.relay.connections import Connections
 from farthing.relay.meter import Meter, NoMeter
@@ -54,6 +55,10 @@ class Agent:
     @cached_property
     def ledger(self) -> Ledger:
         return Ledger(self.engine)
+
+    @cached_property
+    def known_peers(self) -> KnownPeers:
+        return KnownPeers(self.ledger, self.settings.peer_cache_seconds, self.clock)
 
     @cached_property
     def changes(self) -> ChangeLog:

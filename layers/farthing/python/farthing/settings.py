@@ -79,6 +79,9 @@ class Settings:
     max_balance: int = _setting(10**15, "What a peer may owe us, where its own record does not say")
     max_packet: int = _setting(10**13, "Largest amount of one packet, likewise")
     packets_per_minute: int = _setting(10000, "Packets of a peer per minute")
+    peer_cache_seconds: int = _setting(
+        5, "Seconds that a peer's record is remembered: a removed peer is refused after them"
+    )
     min_delivery_ms: int = _setting(100, "Milliseconds that a packet for us must have left")
     forward_fee: int = _setting(0, "What we keep of each packet that we forward")
     forward_fee_ppm: int = _setting(

@@ -120,11 +120,11 @@ def check_ledger(agent: Agent, passage: Passage, event: Event, receipt: Receipt)
     """Look, before anything is written, at what would refuse the payment. True for a packet that
     was fulfilled before, which is fulfilled again and paid once."""
     ledger, peer = agent.ledger, passage.peer
-    packets, known, balance, stored = agent.engine.together(
+    packets, balance, stored, known = agent.engine.together(
         lambda: agent.sessions.count_packet(peer.id, agent.now),
-        lambda: ledger.receipt(peer.id, receipt.condition, event.id),
         lambda: ledger.balance(peer.id),
         lambda: agent.events.get(event.id),
+        lambda: _receipt_of_what_goes(agent, event, receipt),
     )
     if packets > agent.settings.packets_per_minute:
         raise RateLimited(f"at most {agent.settings.packets_per_minute} packets a minute")
@@ -136,6 +136,14 @@ def check_ledger(agent: Agent, passage: Passage, event: Event, receipt: Receipt)
     if receipt.amount and balance.owed + receipt.amount > max_balance(agent, passage):
         raise InsufficientLiquidity("the balance limit is reached")
     return False
+
+
+def _receipt_of_what_goes(agent: Agent, event: Event, receipt: Receipt) -> Receipt | None:
+    """An event that stays tells by itself that it was paid for. One that is replaced or was never
+    kept leaves only its receipt."""
+    if event.keeping is Keeping.REGULAR:
+        return None
+    return agent.ledger.receipt(receipt.peer, receipt.condition, receipt.event_id)
 
 
 def max_balance(agent: Agent, passage: Passage) -> int:

@@ -72,7 +72,7 @@ def authenticate(agent: Agent, authorization: str) -> Peer:
     if scheme.lower() != "bearer" or not token.strip():
         raise HttpError(401, "a bearer token is needed")
     token = token.strip()
-    peer = _by_jwt(agent, token) if looks_like_jwt(token) else agent.ledger.peer_by_token(token)
+    peer = _by_jwt(agent, token) if looks_like_jwt(token) else agent.known_peers.by_token(token)
     if peer is None or not peer.active:
         raise HttpError(401, "no peer has this token")
     return peer

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from farthing.store.payment import Payment, PaymentRefused
 from farthing.store.table import (
@@ -74,16 +74,14 @@ class Peer:
     active: bool = True  # packets are taken from it and sent to it
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
+class Balance(NamedTuple):
     posted: int = 0
     pending: int = 0
     payable: int = 0  # what we owe the peer for packets that it took on
     owed: int = 0  # what the limit is held against
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """What a fulfilled packet paid for."""
 
     peer: str
@@ -99,9 +97,6 @@ class Receipt:
     event_expires: int | None = None  # when the event leaves by itself (NIP-40)
     next_hop: str = ""  # whom the packet was forwarded to, and with how much
     outgoing: int = 0
-
-    def as_item(self) -> Item:
-        return {name: getattr(self, name) for name in Receipt.__slots__}
 
     @property
     def reference(self) -> str:
@@ -182,11 +177,6 @@ class Ledger:
     def peer(self, peer_id: str) -> Peer | None:
         return _peer(self._engine.get(Table.LEDGER, _PEERS, peer_id))
 
-    def peer_by_token(self, token: str) -> Peer | None:
-        """One look-up under the token's hash: nothing compares the token itself, so the time that
-        it takes tells nothing about it."""
-        return self.peer_by_token_hash(hash_token(token))
-
     def peer_by_token_hash(self, token_hash: str) -> Peer | None:
         return _peer(self._engine.get(Table.LEDGER, f"token#{token_hash}", _TOKEN))
 
@@ -207,9 +197,8 @@ class Ledger:
     # Balances
 
     def balance(self, peer_id: str) -> Balance:
-        item = self._engine.get(Table.LEDGER, _balance_key(peer_id), _BALANCE) or {}
-        parts = ("posted", "pending", "owed", "payable")
-        return Balance(**{part: item.get(part, 0) for part in parts})
+        item = self._engine.get(Table.LEDGER, _balance_key(peer_id), _BALANCE)
+        return Balance() if item is None else Balance(**item)
 
     def receipt(self, peer_id: str, condition: str, event_id: str) -> Receipt | None:
         item = self._engine.get(Table.LEDGER, *_receipt_key(peer_id, condition, event_id))
@@ -226,7 +215,7 @@ class Ledger:
         the amount alone is over the limit.
         """
         pk, sk = _receipt_key(receipt.peer, receipt.condition, receipt.event_id)
-        writes: list[TransactWrite] = [Put(Table.LEDGER, pk, sk, receipt.as_item(), Absent())]
+        writes: list[TransactWrite] = [Put(Table.LEDGER, pk, sk, receipt._asdict(), Absent())]
         if receipt.amount > max_balance:
             raise PaymentRefused([False, True], [None, None])
         if receipt.amount:
@@ -237,7 +226,7 @@ class Ledger:
     def forwarded(self, receipt: Receipt) -> list[TransactWrite]:
         """What goes along when a held amount is kept for a packet that was forwarded."""
         pk, sk = _receipt_key(receipt.peer, receipt.condition, receipt.event_id)
-        writes: list[TransactWrite] = [Put(Table.LEDGER, pk, sk, receipt.as_item(), Absent())]
+        writes: list[TransactWrite] = [Put(Table.LEDGER, pk, sk, receipt._asdict(), Absent())]
         if receipt.outgoing:
             owed = {"payable": receipt.outgoing}
             writes.append(Add(Table.LEDGER, _balance_key(receipt.next_hop), _BALANCE, owed))

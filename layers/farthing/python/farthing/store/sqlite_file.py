@@ -63,8 +63,8 @@ class Unit:
     finished: bool = False
     result: bytes | None = None
     error: Exception | None = None
-    # Held by the caller while it waits; released when the unit is finished or is to lead.
-    wake: threading.Lock = field(default_factory=threading.Lock)
+    # Held by a thread that waits; released when the unit is finished or is to lead.
+    wake: "threading.Lock | None" = None
 
     @property
     def encoded_bytes(self) -> int:
@@ -220,9 +220,10 @@ class File:
             if leads:
                 self._leading = True
             else:
-                unit.wake.acquire()
+                wake = unit.wake = threading.Lock()
+                wake.acquire()
         if not leads:
-            unit.wake.acquire()  # until the leader is through with us or hands us the lead
+            wake.acquire()  # until the leader is through with us or hands us the lead
         if not unit.finished:
             self._lead()
 
@@ -245,14 +246,14 @@ class File:
 
     def _hand_over(self, group: Sequence[Unit]) -> None:
         with self._mutex:
-            heir = next((unit for unit in self._pending if unit.wake.locked()), None)
+            heir = next((unit.wake for unit in self._pending if unit.wake is not None), None)
             self._leading = heir is not None
         for member in group:
             member.finished = True
-            if member.wake.locked():
+            if member.wake is not None and member.wake.locked():
                 member.wake.release()
         if heir is not None:
-            heir.wake.release()
+            heir.release()
 
     def _commit(self, group: Sequence[Unit]) -> bool:
         """Returns whether there is something to stream."""
