@@ -88,10 +88,10 @@ def newest_by_author(events: DataFrame) -> DataFrame:
     return ranked.where("_rank = 1").drop("_rank")
 
 
-def unexpired(events: DataFrame, now: int) -> DataFrame:
-    """Without what has left by itself (NIP-40)."""
-    at = whole_number(first_tag("expiration"))
-    return events.where(at.isNull() | (at > now))
+def unexpired(newest: DataFrame, now: int) -> DataFrame:
+    """Without what has left by itself (NIP-40). What it had replaced does not come back: so this is
+    for the newest of each author."""
+    return newest.where(F.col("expires").isNull() | (F.col("expires") > now)).drop("expires")
 
 
 def first_tag(name: str) -> Column:

@@ -4,9 +4,10 @@ Inside the job a key is 32 bytes, and an agent is a number. Numbers are given in
 keys, so that comparing numbers, or paths of numbers, compares keys; an edge is 24 bytes then.
 """
 
+import re
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from glue_jobs.events_source import HEX64, first_tag, whole_number
@@ -19,6 +20,7 @@ ROUTE_ANNOUNCEMENT = 10033
 
 ADDRESS = r"^(g|private|example|peer|self|test[1-3]?|local)([.][a-zA-Z0-9_~-]+)+\z"
 MAX_ADDRESS = 1023
+_LARGEST = 10**12  # its product with an amount still fits
 
 
 def routing_events(events: DataFrame) -> DataFrame:
@@ -34,6 +36,7 @@ def routing_events(events: DataFrame) -> DataFrame:
         F.when(kind == FOLLOWS, followed).alias("followed"),
         F.when(kind != FOLLOWS, F.col("tags")).alias("tags"),
         F.when(kind == PEER_INFO, F.col("content")).alias("content"),
+        whole_number(first_tag("expiration")).alias("expires"),
     )  # fmt: skip
 
 
@@ -43,7 +46,8 @@ def claims(newest: DataFrame, options: Options) -> DataFrame:
     The address stands in a tag, or, as deployed agents have it, in the content's JSON.
     """
     in_content = F.from_json("content", "ilpAddress string")["ilpAddress"]
-    fee = F.when(first_tag("fee").isNull(), F.lit(0)).otherwise(whole_number(first_tag("fee")))
+    share = stated_number("fee_ppm") * options.typical_amount / 1_000_000
+    fee = stated_number("fee") + F.floor(share).cast("bigint")
     stated = newest.where(F.col("kind") == PEER_INFO).select(
         "pubkey",
         F.coalesce(first_tag("ilp_address"), in_content).alias("address"),
@@ -58,6 +62,12 @@ def claims(newest: DataFrame, options: Options) -> DataFrame:
         .when(segments > options.max_segments, Refusal.DEEP_ADDRESS.value)
     )
     return stated.withColumn("refused", refused)
+
+
+def stated_number(tag: str) -> Column:
+    """0 where nothing is stated; null where it is no number that anybody would mean."""
+    number = whole_number(first_tag(tag))
+    return F.when(first_tag(tag).isNull(), F.lit(0)).when(number <= _LARGEST, number)
 
 
 def numbered_nodes(newest: DataFrame, claimed: DataFrame, sources: DataFrame) -> DataFrame:
@@ -98,5 +108,8 @@ def follower_counts(edges: DataFrame) -> DataFrame:
 
 
 def keys_frame(spark: SparkSession, keys: Sequence[str]) -> DataFrame:
-    rows = [(bytearray.fromhex(key),) for key in sorted(set(keys))]
-    return spark.createDataFrame(rows, "pubkey binary")
+    """Made inside the plan, so that Spark knows how few they are and sends them along."""
+    if any(not re.fullmatch("[0-9a-f]{64}", key) for key in keys):
+        raise ValueError("a source is a public key of 64 lowercase hexadecimal digits")
+    listed = F.split(F.lit(",".join(sorted(set(keys)))), ",")
+    return spark.range(1).select(F.explode(F.transform(listed, F.unhex)).alias("pubkey"))

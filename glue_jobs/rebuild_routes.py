@@ -4,7 +4,6 @@
 alone knows of Glue and AWS. What an attacker can and cannot do to it: poisoning.md.
 """
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +15,8 @@ from pyspark.storagelevel import StorageLevel
 
 from glue_jobs import routes as r
 from glue_jobs.announcements import announced_routes
-from glue_jobs.events_source import Format, newest_by_author, read_events, unexpired, well_formed
-from glue_jobs.generations import DynamoRoutes, generation_name, publish_generation
+from glue_jobs.events_source import newest_by_author, read_events, unexpired, well_formed
+from glue_jobs.generations import generation_name, publish_generation
 from glue_jobs.graph import (
     claims,
     follower_counts,
@@ -63,7 +62,7 @@ def rebuild_from_events(
         progress("reading events", 0, total)
         read = Observation()
         seen = _counted(events, read)
-        newest = keep(newest_by_author(unexpired(routing_events(seen), options.now)))
+        newest = keep(unexpired(newest_by_author(routing_events(seen)), options.now))
         newest.count()
         report.events, report.malformed = read.get["events"], read.get["malformed"]
 
@@ -167,39 +166,32 @@ def _refusals(claimed: DataFrame, announcements: DataFrame, held: DataFrame) -> 
 
 
 def main() -> None:
-    """Arguments: SOURCE (comma-separated paths), SOURCE_FORMAT, OWNER (key), ROUTES_TABLE; and
-    optionally MAX_SHRINK (share), FORCE (1), HOP_LIMIT, MAX_FEE."""
-    from awsglue.context import GlueContext
-    from awsglue.job import Job
-    from awsglue.utils import getResolvedOptions
-    from pyspark.context import SparkContext
+    """See README.md for the arguments."""
+    from glue_jobs.glue import GlueRun
 
-    needed = ["JOB_NAME", "SOURCE", "SOURCE_FORMAT", "OWNER", "ROUTES_TABLE"]
-    optional = [
-        name for name in ("MAX_SHRINK", "FORCE", "HOP_LIMIT", "MAX_FEE") if f"--{name}" in sys.argv
-    ]
-    arguments = getResolvedOptions(sys.argv, needed + optional)
-    glue = GlueContext(SparkContext.getOrCreate())
-    job = Job(glue)
-    job.init(arguments["JOB_NAME"], arguments)
+    run = GlueRun(
+        ["OWNER", "TABLE_PREFIX"],
+        ["SOURCE", "SOURCE_FORMAT", "EVENTS_TABLE_ARN", "EXPORT_TO", "HOP_LIMIT", "MAX_FEE",
+         "MAX_SHRINK_PERCENT", "FORCE"],
+    )  # fmt: skip
     now = int(time.time())
     defaults = Options(now=now)
     options = Options(
         now=now,
         generation=generation_name(now),
-        source_format=Format(arguments["SOURCE_FORMAT"]),
-        hop_limit=int(arguments.get("HOP_LIMIT", defaults.hop_limit)),
-        max_fee=int(arguments.get("MAX_FEE", defaults.max_fee)),
+        source_format=run.form,
+        hop_limit=run.number("HOP_LIMIT", defaults.hop_limit),
+        max_fee=run.number("MAX_FEE", defaults.max_fee),
     )
-    paths = arguments["SOURCE"].split(",")
-    routes, report = rebuild(glue.spark_session, paths, [arguments["OWNER"]], options)
+    paths = run.paths("SOURCE", "EVENTS_TABLE_ARN")
+    routes, report = rebuild(run.spark, paths, [run.arguments["OWNER"]], options)
     print("\n".join(report.lines()))
     publish_generation(
-        DynamoRoutes(arguments["ROUTES_TABLE"]), routes, options.generation, report.routes, now,
-        max_shrink=float(arguments.get("MAX_SHRINK", "0.5")),
-        forced=arguments.get("FORCE", "") == "1",
+        run.engine_maker(), routes, options.generation, report.routes, now,
+        shrink_percent=run.number("MAX_SHRINK_PERCENT", 50),
+        force=run.arguments.get("FORCE") == "1",
     )  # fmt: skip
-    job.commit()
+    run.commit()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Events come from the events table, money from the receipts in the ledger table. 
 like is `report_page`'s.
 """
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,15 +13,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from glue_jobs.events_source import Format, read_events, well_formed
-from glue_jobs.report_page import Activity, Page, Payer, Totals, render
+from glue_jobs.report_page import FORWARDED, OTHER, Activity, Page, Payer, Totals, render
 from glue_jobs.session import cut_lineage
 
 RECEIPT = "receipt#"
-DELIVERY = "delivery#"
-_LEDGER = {
-    "pk": "string", "peer": "string", "event_id": "string", "scheme": "string",
-    "amount": "bigint", "price": "bigint", "time": "bigint", "kind": "int", "size": "bigint",
+_RECEIPT_COLUMNS = {
+    "pk": "string", "peer": "string", "amount": "bigint", "outgoing": "bigint",
+    "next_hop": "string", "time": "bigint", "kind": "int", "size": "bigint",
 }  # fmt: skip
+_COUNTS = ("events", "authors", "bytes", "deliveries", "forwards", "revenue")
 _LAST_SECOND = 253_402_300_799  # of the year 9999, which is as far as dates go
 
 
@@ -40,22 +39,32 @@ class Report:
 
 
 def relay_report(
-    events: DataFrame, ledger: DataFrame, now: int, *, name: str = "", days: int = 30, top: int = 10
+    events: DataFrame,
+    receipts: DataFrame,
+    now: int,
+    *,
+    name: str = "",
+    unit: str = "units",
+    days: int = 30,
+    top: int = 10,
 ) -> Report:
-    """From events and ledger rows (see `read_ledger`): the report of the last so many days."""
+    """From events and receipts (see `read_receipts`): the report of the last so many days.
+
+    An event counts on the day that it was created, a receipt on the day of the payment.
+    """
     today = datetime.fromtimestamp(now, UTC).date()
     first = today - timedelta(days=days - 1)
     recent = F.col("day").between(F.lit(first), F.lit(today))
     stored = with_day(well_formed(events), "created_at").where(recent)
-    receipts = with_day(ledger.where(F.col("pk").startswith(RECEIPT)), "time").where(recent)
-    deliveries = with_day(ledger.where(F.col("pk").startswith(DELIVERY)), "time").where(recent)
-    activity = cut_lineage(activity_by_kind_and_day(stored, receipts, deliveries))
-    payers = cut_lineage(top_payers(receipts, top))
+    settled = with_day(receipts, "time").where(recent)
+    activity = cut_lineage(activity_by_kind_and_day(stored, settled))
+    payers = cut_lineage(top_payers(settled, top))
     page = Page(
         name=name,
+        unit=unit,
         first=first,
         last=today,
-        totals=_totals(activity, stored, receipts),
+        totals=_totals(activity, stored, settled),
         # Bounded by the days; kinds are few, and a flood of them is one `other`.
         activity=[Activity(*row) for row in _few_kinds(activity).collect()],
         authors={row["day"]: row["authors"] for row in authors_by_day(stored).collect()},
@@ -64,46 +73,54 @@ def relay_report(
     return Report(activity, payers, render(page))
 
 
-def read_ledger(spark: SparkSession, paths: Sequence[str], form: Format) -> DataFrame:
-    """Receipts and deliveries; `pk` says which is which. What is neither is left out."""
+def read_receipts(spark: SparkSession, paths: Sequence[str], form: Format) -> DataFrame:
+    """Receipts out of the ledger: peer, time, kind, size, revenue, is_forwarded. Of a packet that
+    was delivered here its amount is ours, of one that was forwarded what we kept."""
     if form is Format.PARQUET:
-        rows = spark.read.parquet(*paths)
-        there = set(rows.columns)
-        rows = rows.select(
-            *(
-                (F.col(name).try_cast(kind) if name in there else F.lit(None).cast(kind)).alias(
-                    name
-                )
-                for name, kind in _LEDGER.items()
-            )
-        )
+        rows = _receipt_columns(spark.read.parquet(*paths))
     else:
         lines = spark.read.text(list(paths), lineSep="\n")
-        rows = ledger_items(lines) if form is Format.DYNAMODB else ledger_lines(lines)
-    is_known = F.col("pk").startswith(RECEIPT) | F.col("pk").startswith(DELIVERY)
-    return rows.where(is_known & F.col("time").isNotNull())
-
-
-def ledger_items(lines: DataFrame) -> DataFrame:
-    """Out of a DynamoDB export."""
-    fields = ", ".join(
-        f"{name}: struct<{'S' if kind == 'string' else 'N'}: string>"
-        for name, kind in _LEDGER.items()
+        rows = receipt_items(lines) if form is Format.DYNAMODB else receipt_lines(lines)
+    is_receipt = F.col("pk").startswith(RECEIPT) & F.col("time").isNotNull()
+    is_forwarded = F.coalesce(F.col("next_hop") != "", F.lit(False))
+    return rows.where(is_receipt).select(
+        "peer",
+        "time",
+        F.when(is_forwarded, FORWARDED).otherwise(F.col("kind")).alias("kind"),
+        F.coalesce("size", F.lit(0)).alias("size"),
+        (F.coalesce("amount", F.lit(0)) - F.coalesce("outgoing", F.lit(0))).alias("revenue"),
+        is_forwarded.alias("is_forwarded"),
     )
+
+
+def receipt_items(lines: DataFrame) -> DataFrame:
+    """Out of a DynamoDB export."""
+    types = {name: "S" if kind == "string" else "N" for name, kind in _RECEIPT_COLUMNS.items()}
+    fields = ", ".join(f"{name}: struct<{of}: string>" for name, of in types.items())
     items = lines.select(F.from_json("value", f"Item struct<{fields}>")["Item"].alias("item"))
     return items.select(
         *(
-            F.col(f"item.{name}.{'S' if kind == 'string' else 'N'}").try_cast(kind).alias(name)
-            for name, kind in _LEDGER.items()
+            F.col(f"item.{name}.{types[name]}").try_cast(kind).alias(name)
+            for name, kind in _RECEIPT_COLUMNS.items()
         )
     )
 
 
-def ledger_lines(lines: DataFrame) -> DataFrame:
+def receipt_lines(lines: DataFrame) -> DataFrame:
     """One receipt a line, its fields as they are; without a `pk` it is a receipt."""
-    schema = ", ".join(f"{name} {kind}" for name, kind in _LEDGER.items())
+    schema = ", ".join(f"{name} {kind}" for name, kind in _RECEIPT_COLUMNS.items())
     rows = lines.select(F.from_json("value", schema).alias("row")).select("row.*")
     return rows.withColumn("pk", F.coalesce("pk", F.concat(F.lit(RECEIPT), "peer")))
+
+
+def _receipt_columns(rows: DataFrame) -> DataFrame:
+    there = set(rows.columns)
+    return rows.select(
+        *(
+            (F.col(name).try_cast(kind) if name in there else F.lit(None).cast(kind)).alias(name)
+            for name, kind in _RECEIPT_COLUMNS.items()
+        )
+    )
 
 
 def with_day(frame: DataFrame, seconds: str) -> DataFrame:
@@ -113,10 +130,9 @@ def with_day(frame: DataFrame, seconds: str) -> DataFrame:
     return frame.withColumn("day", F.date_add(F.lit("1970-01-01").cast("date"), days))
 
 
-def activity_by_kind_and_day(
-    stored: DataFrame, receipts: DataFrame, deliveries: DataFrame
-) -> DataFrame:
-    """day, kind, events, authors, bytes, paid, revenue, deliveries."""
+def activity_by_kind_and_day(stored: DataFrame, receipts: DataFrame) -> DataFrame:
+    """day, kind, events, authors, bytes, deliveries (packets that paid for an event here), forwards
+    (packets that went on to others, under a kind of their own), revenue."""
     by = ["day", "kind"]
     told = stored.groupBy(*by).agg(
         F.count(F.lit(1)).alias("events"),
@@ -124,12 +140,12 @@ def activity_by_kind_and_day(
         F.sum("size").alias("bytes"),
     )
     earned = receipts.groupBy(*by).agg(
-        F.count(F.lit(1)).alias("paid"), F.sum("amount").alias("revenue")
+        F.count_if(~F.col("is_forwarded")).alias("deliveries"),
+        F.count_if("is_forwarded").alias("forwards"),
+        F.sum("revenue").alias("revenue"),
     )
-    sent = deliveries.groupBy(*by).agg(F.count(F.lit(1)).alias("deliveries"))
-    joined = told.join(earned, by, "full").join(sent, by, "full")
-    counts = [name for name in joined.columns if name not in by]
-    return joined.fillna(0, counts).orderBy(*by)
+    joined = told.join(earned, by, "full")
+    return joined.select(*by, *_COUNTS).fillna(0, list(_COUNTS)).orderBy(*by)
 
 
 def authors_by_day(stored: DataFrame) -> DataFrame:
@@ -138,30 +154,29 @@ def authors_by_day(stored: DataFrame) -> DataFrame:
 
 
 def top_payers(receipts: DataFrame, top: int) -> DataFrame:
-    """peer, packets, bytes, revenue: those who paid most; on a tie by name."""
+    """peer, packets, bytes, revenue: those who paid us most; on a tie by name."""
     by_peer = receipts.groupBy("peer").agg(
         F.count(F.lit(1)).alias("packets"),
-        F.sum(F.coalesce("size", F.lit(0))).alias("bytes"),
-        F.sum("amount").alias("revenue"),
+        F.sum("size").alias("bytes"),
+        F.sum("revenue").alias("revenue"),
     )
     return by_peer.orderBy(F.desc("revenue"), "peer").limit(top)
 
 
 def _few_kinds(activity: DataFrame, most: int = 12) -> DataFrame:
-    """The kinds with most events and revenue by name, the others as kind -1."""
+    """The kinds with most events and revenue by name, the others as one."""
     weight = activity.groupBy("kind").agg(F.sum("events").alias("n"), F.sum("revenue").alias("r"))
     by_events = weight.orderBy(F.desc("n"), "kind").limit(most)
     by_revenue = weight.where("r > 0").orderBy(F.desc("r"), "kind").limit(most)
     named = by_events.union(by_revenue).select("kind").distinct().withColumn("named", F.lit(True))
     few = activity.join(named, "kind", "left").withColumn(
-        "kind", F.when(F.col("named"), F.col("kind")).otherwise(-1)
+        "kind", F.when(F.col("named"), F.col("kind")).otherwise(OTHER)
     )
     return few.groupBy("day", "kind").agg(*_sums()).orderBy("day", "kind")
 
 
 def _sums() -> list[Column]:
-    names = ("events", "authors", "bytes", "paid", "revenue", "deliveries")
-    return [F.sum(name).alias(name) for name in names]
+    return [F.sum(name).alias(name) for name in _COUNTS]
 
 
 def _totals(activity: DataFrame, stored: DataFrame, receipts: DataFrame) -> Totals:
@@ -173,24 +188,25 @@ def _totals(activity: DataFrame, stored: DataFrame, receipts: DataFrame) -> Tota
 
 
 def main() -> None:
-    """Arguments: EVENTS, LEDGER (paths, comma-separated), SOURCE_FORMAT, NAME, OUTPUT (an s3://
-    folder for `activity/`, `payers/` and `report.html`)."""
+    """See README.md for the arguments."""
     import boto3
-    from awsglue.context import GlueContext
-    from awsglue.job import Job
-    from awsglue.utils import getResolvedOptions
-    from pyspark.context import SparkContext
 
-    names = ["JOB_NAME", "EVENTS", "LEDGER", "SOURCE_FORMAT", "NAME", "OUTPUT"]
-    arguments = getResolvedOptions(sys.argv, names)
-    glue = GlueContext(SparkContext.getOrCreate())
-    job = Job(glue)
-    job.init(arguments["JOB_NAME"], arguments)
-    form, spark = Format(arguments["SOURCE_FORMAT"]), glue.spark_session
-    events = read_events(spark, arguments["EVENTS"].split(","), form)
-    ledger = read_ledger(spark, arguments["LEDGER"].split(","), form)
-    report = relay_report(events, ledger, int(time.time()), name=arguments["NAME"])
-    folder = arguments["OUTPUT"].rstrip("/")
+    from glue_jobs.glue import GlueRun
+
+    run = GlueRun(
+        ["NAME", "OUTPUT"],
+        ["SOURCE", "LEDGER", "SOURCE_FORMAT", "EVENTS_TABLE_ARN", "LEDGER_TABLE_ARN", "EXPORT_TO",
+         "UNIT", "DAYS"],
+    )  # fmt: skip
+    report = relay_report(
+        read_events(run.spark, run.paths("SOURCE", "EVENTS_TABLE_ARN"), run.form),
+        read_receipts(run.spark, run.paths("LEDGER", "LEDGER_TABLE_ARN"), run.form),
+        int(time.time()),
+        name=run.arguments["NAME"],
+        unit=run.arguments.get("UNIT", "units"),
+        days=run.number("DAYS", 30),
+    )
+    folder = run.arguments["OUTPUT"].rstrip("/")
     report.write_parquet(folder)
     bucket, _, prefix = folder.removeprefix("s3://").partition("/")
     boto3.client("s3").put_object(
@@ -199,7 +215,7 @@ def main() -> None:
         Body=report.page.encode(),
         ContentType="text/html; charset=utf-8",
     )
-    job.commit()
+    run.commit()
 
 
 if __name__ == "__main__":

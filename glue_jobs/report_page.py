@@ -11,7 +11,8 @@ from importlib.resources import files
 
 from glue_jobs.charts import Series, bars, columns, short, shortened
 
-_OTHER = -1
+FORWARDED = -1  # what receipts of forwarded packets have for a kind
+OTHER = -2
 _COLOURS = 5  # kinds with a colour of their own in a chart
 _KINDS = {
     0: "profile", 1: "note", 3: "follow list", 4: "direct message", 5: "deletion", 6: "repost",
@@ -29,9 +30,9 @@ class Activity:
     events: int
     authors: int
     bytes: int
-    paid: int
-    revenue: int
     deliveries: int
+    forwards: int
+    revenue: int
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,16 @@ class Totals:
     events: int
     authors: int
     bytes: int
-    paid: int
-    revenue: int
     deliveries: int
+    forwards: int
+    revenue: int
     payers: int
 
 
 @dataclass(frozen=True)
 class Page:
     name: str
+    unit: str  # of revenue
     first: date
     last: date
     totals: Totals
@@ -69,7 +71,7 @@ class Page:
 
     @property
     def labels(self) -> list[str]:
-        return [f"{day:%-d %b}" for day in self.days]
+        return [f"{day.day} {day:%b}" for day in self.days]
 
 
 _MEASURES: tuple[Callable[[Activity], int], ...] = (
@@ -81,18 +83,19 @@ _MEASURES: tuple[Callable[[Activity], int], ...] = (
 
 def render(page: Page) -> str:
     name = escape(page.name or "the relay")
+    span = f"{_written(page.first)} to {_written(page.last)}, days in UTC"
     body = [
         f"<header><p class=kicker>Farthing relay report</p><h1>{name}</h1>"
-        f"<p class=span>{page.first:%-d %B %Y} to {page.last:%-d %B %Y}, days in UTC</p></header>",
+        f"<p class=span>{span}</p></header>",
         _tiles(page),
-        _daily(page, "Events stored", lambda row: row.events),
-        _daily(page, "Revenue", lambda row: row.revenue),
-        _daily(page, "Bytes stored", lambda row: row.bytes),
+        _daily(page, "Events stored", "events", lambda row: row.events),
+        _daily(page, "Revenue", page.unit, lambda row: row.revenue),
+        _daily(page, "Deliveries", "paid packets", lambda row: row.deliveries),
+        _daily(page, "Bytes stored", "bytes of JSON", lambda row: row.bytes),
         _authors(page),
+        _payers(page),
+        _kinds(page),
     ]
-    if page.totals.deliveries:
-        body.append(_daily(page, "Deliveries", lambda row: row.deliveries))
-    body += [_payers(page), _kinds(page)]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -102,9 +105,15 @@ def render(page: Page) -> str:
     )
 
 
+def _written(day: date) -> str:
+    return f"{day.day} {day:%B %Y}"
+
+
 def kind_name(kind: int) -> str:
-    if kind == _OTHER:
+    if kind == OTHER:
         return "other kinds"
+    if kind == FORWARDED:
+        return "forwarded packets"
     known = _KINDS.get(kind)
     return f"{known} ({kind})" if known else f"kind {kind}"
 
@@ -116,15 +125,13 @@ def _style() -> str:
 
 def _tiles(page: Page) -> str:
     totals = page.totals
-    per_event = totals.revenue / totals.paid if totals.paid else 0
     tiles = [
         ("Events", totals.events, f"{short(totals.bytes)} bytes"),
         ("Authors", totals.authors, "distinct keys"),
-        ("Revenue", totals.revenue, f"{short(per_event)} a paid event"),
-        ("Paid events", totals.paid, f"from {totals.payers:,} payers"),
+        ("Revenue", totals.revenue, escape(page.unit)),
+        ("Deliveries", totals.deliveries, f"from {totals.payers:,} payers"),
+        ("Forwarded", totals.forwards, "packets for others"),
     ]
-    if totals.deliveries:
-        tiles.append(("Deliveries", totals.deliveries, "to subscribers"))
     cells = (
         f"<div class=tile><dt>{name}</dt>"
         f"<dd title='{value:,}'>{short(value)}</dd><dd class=note>{note}</dd></div>"
@@ -133,19 +140,25 @@ def _tiles(page: Page) -> str:
     return f"<dl class=tiles>{''.join(cells)}</dl>"
 
 
-def _daily(page: Page, title: str, value: Callable[[Activity], int]) -> str:
+def _daily(page: Page, title: str, unit: str, value: Callable[[Activity], int]) -> str:
     series = _series(page, value)
     if not series:
-        return f"<section><h2>{title} by day</h2><p class=none>Nothing in these days.</p></section>"
+        return _section(f"{title} by day", "", "<p class=none>Nothing in these days.</p>")
     legend = "".join(f"<li><i class={each.colour}></i>{escape(each.name)}</li>" for each in series)
     chart = columns(f"{title} by day", page.labels, series)
-    return f"<section><h2>{title} by day</h2><ul class=legend>{legend}</ul>{chart}</section>"
+    return _section(f"{title} by day", unit, f"<ul class=legend>{legend}</ul>{chart}")
 
 
 def _authors(page: Page) -> str:
     series = [Series("authors", [page.authors.get(day, 0) for day in page.days], "one")]
-    chart = columns("Authors by day", page.labels, series)
-    return f"<section><h2>Authors by day</h2>{chart}</section>"
+    return _section(
+        "Authors by day", "distinct keys", columns("Authors by day", page.labels, series)
+    )
+
+
+def _section(title: str, unit: str, body: str) -> str:
+    beside = f" <small>{escape(unit)}</small>" if unit else ""
+    return f"<section><h2>{title}{beside}</h2>{body}</section>"
 
 
 def _series(page: Page, value: Callable[[Activity], int]) -> list[Series]:
@@ -153,11 +166,11 @@ def _series(page: Page, value: Callable[[Activity], int]) -> list[Series]:
     colours = _colours(page.activity)
     of_kind: dict[int, dict[date, int]] = {}
     for row in page.activity:
-        by_day = of_kind.setdefault(row.kind if row.kind in colours else _OTHER, {})
+        by_day = of_kind.setdefault(row.kind if row.kind in colours else OTHER, {})
         by_day[row.day] = by_day.get(row.day, 0) + value(row)
     return [
         Series(kind_name(kind), [of_kind[kind].get(day, 0) for day in page.days], colour)
-        for kind, colour in {**colours, _OTHER: "c0"}.items()
+        for kind, colour in {**colours, OTHER: "c0"}.items()
         if any(of_kind.get(kind, {}).values())
     ]
 
@@ -169,15 +182,13 @@ def _colours(activity: Sequence[Activity]) -> dict[int, str]:
         total = sum(map(value, activity)) or 1
         for row in activity:
             weight[row.kind] = weight.get(row.kind, 0) + value(row) / total
-    ranked = sorted(weight.keys() - {_OTHER}, key=lambda kind: (-weight[kind], kind))
+    ranked = sorted(weight.keys() - {OTHER}, key=lambda kind: (-weight[kind], kind))
     return {kind: f"c{at}" for at, kind in enumerate(ranked[:_COLOURS], start=1)}
 
 
 def _payers(page: Page) -> str:
     if not page.payers:
-        return (
-            "<section><h2>Top payers</h2><p class=none>Nobody has paid in these days.</p></section>"
-        )
+        return _section("Top payers", "", "<p class=none>Nobody has paid in these days.</p>")
     chart = bars(
         "Top payers by revenue", [(each.peer, each.revenue) for each in page.payers], "one"
     )
@@ -186,21 +197,23 @@ def _payers(page: Page) -> str:
         for each in page.payers
     ]
     table = _table(("Payer", "Packets", "Bytes", "Revenue"), rows)
-    return f"<section><h2>Top payers</h2><div class=pair>{chart}{table}</div></section>"
+    return _section("Top payers", page.unit, f"<div class=pair>{chart}{table}</div>")
 
 
 def _kinds(page: Page) -> str:
-    kinds = sorted({row.kind for row in page.activity}, key=lambda kind: (kind == _OTHER, kind))
+    kinds = sorted({row.kind for row in page.activity}, key=lambda kind: (kind < 0, kind))
     rows = []
     for kind in kinds:
         of_kind = [row for row in page.activity if row.kind == kind]
         sums = [
             sum(getattr(row, name) for row in of_kind)
-            for name in ("events", "bytes", "paid", "revenue", "deliveries")
+            for name in ("events", "bytes", "deliveries", "forwards", "revenue")
         ]
         rows.append((kind_name(kind), *(f"{value:,}" for value in sums)))
-    table = _table(("Kind", "Events", "Bytes", "Paid", "Revenue", "Deliveries"), rows)
-    return f"<section><h2>By kind</h2>{table}</section>"
+    if not rows:
+        return _section("By kind", "", "<p class=none>Nothing in these days.</p>")
+    table = _table(("Kind", "Events", "Bytes", "Deliveries", "Forwarded", "Revenue"), rows)
+    return _section("By kind", f"revenue in {page.unit}", table)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

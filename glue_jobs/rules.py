@@ -37,6 +37,7 @@ class Options:
     source_format: Format = Format.JSONL
     hop_limit: int = 6
     max_fee: int = 1_000_000  # of one hop, and of one announced route
+    typical_amount: int = 10_000  # what a packet carries, to weigh fees that are a share of it
     max_announcement_age: int = 7 * _DAY
     max_clock_skew: int = 15 * 60
     max_routes_per_peer: int = 1000
@@ -49,6 +50,8 @@ class Options:
             raise ValueError("hop limit, segments and routes for each peer must be positive")
         if not 0 <= self.max_fee * self.hop_limit <= _MAX_TOTAL_FEE:
             raise ValueError("the highest total fee does not fit")
+        if not 0 <= self.typical_amount <= 10**6:
+            raise ValueError("the typical amount is that of one small packet")
 
 
 @dataclass

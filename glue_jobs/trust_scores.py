@@ -8,23 +8,25 @@ and then share what that one follow is worth.
 Scores are whole numbers out of `UNIT`. Whole numbers add up to the same in any order, so a rerun
 gives the same scores to the last digit, and none are lost: what rounding leaves goes to the owner.
 
-Credit (`max_balance`) of an agent with a kind 10032:
+Credit (`max_balance`) goes to agents that the owner follows and that have a kind 10032, because
+only those become peers:
 
-    max_balance = min(cap, budget x score / scores of all such agents), and 0 below `least`
+    max_balance = max(1, min(cap, budget x score / scores of all of them))
 
-All of them together never have more than `budget`, whatever the graph looks like.
+Whatever the graph looks like, all of them together have no more than `budget` and a unit each, and
+none has more than `cap`. It is never 0, which in a peer's record means that it has no limit of its
+own.
 """
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from glue_jobs.events_source import Format, newest_by_author, read_events, unexpired, well_formed
+from glue_jobs.events_source import newest_by_author, read_events, unexpired, well_formed
 from glue_jobs.graph import FOLLOWS, claims, keys_frame, routing_events
 from glue_jobs.rules import Options
 from glue_jobs.session import cut_lineage, partitions
@@ -38,15 +40,14 @@ class TrustRules:
     passed_on: int = 85  # per cent of an agent's trust that it passes to those it follows
     iterations: int = 50
     tolerance: int = UNIT // 10**6  # stop when the changes of a round are below this
-    budget: int = 100_000_000  # credit in all, in the ledger's units
-    cap: int = 10_000_000  # for one agent
-    least: int = 1_000  # less than this is not worth a packet
+    budget: int = 10**11  # credit in all, in the ledger's units
+    cap: int = 10**10  # for one agent
 
     def __post_init__(self) -> None:
         if not 0 < self.passed_on < 100:
             raise ValueError("an agent passes on more than nothing and less than everything")
-        if not 0 <= self.least <= self.cap <= self.budget:
-            raise ValueError("least, cap and budget have to be in this order")
+        if not 0 < self.cap <= self.budget < 10**18:
+            raise ValueError("one agent's credit is a part of all agents' credit")
 
 
 def trust_scores(
@@ -56,24 +57,35 @@ def trust_scores(
     rules: TrustRules | None = None,
     progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> DataFrame:
-    """pubkey, score, max_balance (both bigint), for every key but the owner that has a score."""
+    """pubkey, score, max_balance (null where no credit is due), for every key but the owner that
+    has a score."""
     rules = rules or TrustRules()
-    newest = newest_by_author(unexpired(routing_events(well_formed(events)), now))
+    newest = unexpired(newest_by_author(routing_events(well_formed(events))), now)
     newest = newest.persist(StorageLevel.MEMORY_AND_DISK)
     start = keys_frame(events.sparkSession, [owner])
     shares = follow_shares(newest).persist(StorageLevel.MEMORY_AND_DISK)
     scores = personalised_pagerank(shares, owner, rules, progress)
-    valid = claims(newest, Options(now=now)).where("refused IS NULL")
-    agents = valid.select("pubkey").join(start, "pubkey", "left_anti")
     others = scores.join(start, "pubkey", "left_anti")
     limits = cut_lineage(
-        credit_limits(others, agents, rules).select(
+        credit_limits(others, _followed_agents(newest, shares, start, now), rules).select(
             F.lower(F.hex("pubkey")).alias("pubkey"), "score", "max_balance"
         )
     )
     shares.unpersist()
     newest.unpersist()
     return limits
+
+
+def credit_of(scores: DataFrame) -> dict[str, int]:
+    """Limits by key: no more than one follow list holds, however large the graph is."""
+    rows = scores.where("max_balance IS NOT NULL").select("pubkey", "max_balance").collect()
+    return {row["pubkey"]: row["max_balance"] for row in rows}
+
+
+def _followed_agents(newest: DataFrame, shares: DataFrame, owner: DataFrame, now: int) -> DataFrame:
+    followed = shares.join(owner, "pubkey", "left_semi").select(F.col("followed").alias("pubkey"))
+    valid = claims(newest, Options(now=now)).where("refused IS NULL")
+    return valid.select("pubkey").join(followed, "pubkey", "left_semi")
 
 
 def follow_shares(newest: DataFrame) -> DataFrame:
@@ -99,11 +111,13 @@ def personalised_pagerank(
     before they are moved, so that a hub costs no more than others.
     """
     nothing = keys_frame(shares.sparkSession, [owner]).withColumn("score", F.lit(0).cast("bigint"))
-    scores = _with_rest(nothing, owner)
+    scores = _with_rest(nothing, 0, owner)
     for iteration in range(1, rules.iterations + 1):
         passed_on = _passed_on(scores, shares, rules).unionByName(nothing)
         received = passed_on.groupBy("pubkey").agg(F.sum("score").alias("score"))
-        following = _with_rest(cut_lineage(received), owner)
+        added_up = Observation()
+        received = cut_lineage(received.observe(added_up, F.sum("score").alias("total")))
+        following = _with_rest(received, added_up.get["total"], owner)
         progress("passing trust on", iteration, rules.iterations)
         is_settled = iteration % _LOOK == 0 and _change(scores, following) <= rules.tolerance
         scores = following
@@ -113,15 +127,15 @@ def personalised_pagerank(
 
 
 def credit_limits(scores: DataFrame, agents: DataFrame, rules: TrustRules) -> DataFrame:
-    """pubkey, score, max_balance; keys that are no agents have a score and no credit."""
+    """pubkey, score, max_balance; for keys that are not among the agents, null."""
     is_agent = agents.select("pubkey").distinct().withColumn("is_agent", F.lit(True))
     marked = scores.join(is_agent, "pubkey", "left")
     total = marked.where("is_agent").agg(F.sum("score").alias("total"))
     credit = _share(F.col("score"), F.lit(rules.budget), F.col("total"))
     capped = F.least(credit, F.lit(rules.cap).cast("bigint"))
-    limit = F.when(F.col("is_agent") & (capped >= rules.least), capped).otherwise(F.lit(0))
+    limit = F.when(F.col("is_agent"), F.greatest(capped, F.lit(1).cast("bigint")))
     joined = marked.crossJoin(F.broadcast(total))  # one row
-    return joined.select("pubkey", "score", limit.cast("bigint").alias("max_balance"))
+    return joined.select("pubkey", "score", limit.alias("max_balance"))
 
 
 def _passed_on(scores: DataFrame, shares: DataFrame, rules: TrustRules) -> DataFrame:
@@ -131,12 +145,13 @@ def _passed_on(scores: DataFrame, shares: DataFrame, rules: TrustRules) -> DataF
     )
 
 
-def _with_rest(received: DataFrame, owner: str) -> DataFrame:
+def _with_rest(received: DataFrame, total: int, owner: str) -> DataFrame:
     """What nobody received goes to the owner: its own share, that of keys that follow nobody, and
     what rounding left."""
-    rest = UNIT - received.agg(F.sum("score").alias("total")).first()["total"]
     is_owner = F.col("pubkey") == F.unhex(F.lit(owner))
-    return received.withColumn("score", F.col("score") + F.when(is_owner, rest).otherwise(0))
+    return received.withColumn(
+        "score", F.col("score") + F.when(is_owner, UNIT - total).otherwise(0)
+    )
 
 
 def _change(before: DataFrame, after: DataFrame) -> int:
@@ -152,22 +167,24 @@ def _share(part: Column, of: Column, whole: Column) -> Column:
 
 
 def main() -> None:
-    """Arguments: SOURCE (paths, comma-separated), SOURCE_FORMAT, OWNER (key), OUTPUT (Parquet)."""
-    from awsglue.context import GlueContext
-    from awsglue.job import Job
-    from awsglue.utils import getResolvedOptions
-    from pyspark.context import SparkContext
+    """See README.md for the arguments."""
+    from farthing.store.credits import CreditLimits
+    from glue_jobs.glue import GlueRun
 
-    names = ["JOB_NAME", "SOURCE", "SOURCE_FORMAT", "OWNER", "OUTPUT"]
-    arguments = getResolvedOptions(sys.argv, names)
-    glue = GlueContext(SparkContext.getOrCreate())
-    job = Job(glue)
-    job.init(arguments["JOB_NAME"], arguments)
-    paths, form = arguments["SOURCE"].split(","), Format(arguments["SOURCE_FORMAT"])
-    events = read_events(glue.spark_session, paths, form)
-    scores = trust_scores(events, arguments["OWNER"], int(time.time()))
-    scores.write.mode("overwrite").parquet(arguments["OUTPUT"])
-    job.commit()
+    run = GlueRun(
+        ["OWNER", "TABLE_PREFIX"],
+        ["SOURCE", "SOURCE_FORMAT", "EVENTS_TABLE_ARN", "EXPORT_TO", "BUDGET", "CAP", "OUTPUT"],
+    )
+    defaults = TrustRules()
+    rules = TrustRules(
+        budget=run.number("BUDGET", defaults.budget), cap=run.number("CAP", defaults.cap)
+    )
+    events = read_events(run.spark, run.paths("SOURCE", "EVENTS_TABLE_ARN"), run.form)
+    scores = trust_scores(events, run.arguments["OWNER"], int(time.time()), rules)
+    CreditLimits(run.engine_maker()()).replace(credit_of(scores))
+    if "OUTPUT" in run.arguments:
+        scores.write.mode("overwrite").parquet(run.arguments["OUTPUT"])
+    run.commit()
 
 
 if __name__ == "__main__":

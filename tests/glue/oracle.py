@@ -66,9 +66,17 @@ class Network:
         if len(segments) not in allowed or segments[0] in self.rules.unroutable:
             return
         self.address[pubkey] = address
-        stated = first(event, "fee")
-        fee = 0 if stated is None else number(stated)
+        fee, share = self._stated(event, "fee"), self._stated(event, "fee_ppm")
+        if fee is not None and share is not None:
+            fee += share * self.rules.typical_amount // 1_000_000
+        else:
+            fee = None
         self.fee[pubkey] = fee if fee is not None and fee <= self.rules.max_fee else None
+
+    @staticmethod
+    def _stated(event: Event, name: str) -> int | None:
+        stated = first(event, name)
+        return 0 if stated is None else number(stated)
 
     def _followed(self, pubkey: str, event: Event) -> set[str]:
         targets = {

@@ -1,217 +1,202 @@
 """A new table is checked, written beside the live one, and only then pointed at."""
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import pytest
 from moto import mock_aws
+from pyspark import cloudpickle
 
-from glue_jobs import generations
-from glue_jobs.generations import (
-    LIFETIME,
-    DynamoRoutes,
+from farthing.store.dynamodb import DynamoDBEngine, create_tables
+from farthing.store.faulty import Crash, Fault, FaultyEngine, nth
+from farthing.store.memory import MemoryEngine
+from farthing.store.routes import (
+    GENERATION_SECONDS,
+    Generation,
     GenerationRefused,
-    Pointer,
-    PointerMoved,
-    WriteFailed,
-    check_generation,
-    generation_name,
-    partition_key,
-    publish_generation,
-    route_items,
-    shard_of,
-    write_items,
+    Route,
+    RoutingTable,
 )
+from farthing.store.sqlite import SqliteEngine
+from glue_jobs.generations import EngineMaker, generation_name, publish_generation
 
-LIVE = Pointer("1", 100, 5)
-NOW = 1000
-
-
-def row(number: int, generation: str = "2") -> dict[str, Any]:
-    return {"generation": generation, "source": "me", "prefix": f"g.agent.a{number}", "owner": "o",
-            "next_hop": "n", "fee": number, "hops": 2, "path": ["n", "o"]}  # fmt: skip
+NOW = 1_800_000_000
+REGION = "eu-central-1"
 
 
 class Rows:
-    """What a frame is to a table."""
+    """What a frame is to a table: parts, each written by somebody else, and one of them twice."""
 
     def __init__(self, count: int) -> None:
-        self.rows = [row(number) for number in range(count)]
+        self.rows = [
+            {"generation": "?", "source": "me", "prefix": f"g.agent.a{number}", "owner": "o",
+             "next_hop": "n", "fee": number, "hops": 2, "path": ["n", "o"]}
+            for number in range(count)
+        ]  # fmt: skip
 
-    def foreachPartition(self, work: Any) -> None:
-        work(iter(self.rows[::2]))
-        work(iter(self.rows[1::2]))
-
-
-@pytest.mark.parametrize("count", [50, 100, 1000])
-def test_a_table_that_has_not_shrunk_much_passes(count: int) -> None:
-    check_generation(count, LIVE)
-    check_generation(count, None)
+    def foreachPartition(self, work: Callable[[Iterator[Any]], None]) -> None:
+        for part in (self.rows[::2], self.rows[1::2], self.rows[::2]):
+            work(iter(part))
 
 
-@pytest.mark.parametrize(("count", "live"), [(0, None), (0, LIVE), (49, LIVE)])
-def test_an_empty_or_shrunk_table_is_refused_unless_forced(count: int, live: Any) -> None:
+class Clock:
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["sqlite", "dynamodb"])
+def make_engine(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[EngineMaker]:
+    match request.param:
+        case "sqlite":
+            sqlite = SqliteEngine(tmp_path, clock=clock)
+            yield lambda: sqlite
+            sqlite.close()
+        case _:
+            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+                monkeypatch.setenv(name, "test")
+            with mock_aws():
+                prefix = f"{tmp_path.name}-"
+                dynamodb = DynamoDBEngine(prefix, region=REGION, clock=clock)
+                create_tables(dynamodb.connection, prefix)
+                yield lambda: dynamodb
+                dynamodb.close()
+
+
+def publish(make_engine: EngineMaker, name: str, count: int, **more: Any) -> Generation:
+    rules = {"shrink_percent": 50, "force": False, **more}
+    return publish_generation(make_engine, Rows(count), name, count, NOW, **rules)  # type: ignore[arg-type]
+
+
+def prefixes(table: RoutingTable, name: str) -> set[str]:
+    return {route.prefix for route in table.routes(name)}
+
+
+def test_a_generation_is_written_whole_and_put_in_force(make_engine: EngineMaker) -> None:
+    table = RoutingTable(make_engine(), cache_seconds=0)
+    assert table.live() is None
+
+    publish(make_engine, "1", 60)
+
+    assert table.live() == Generation("1", 60, NOW)
+    assert prefixes(table, "1") == {f"g.agent.a{number}" for number in range(60)}
+    assert table.lookup("g.agent.a9.x") == Route("g.agent.a9", "o", "n", 9, 2, ("n", "o"))
+
+
+def test_old_generations_expire(make_engine: EngineMaker, clock: Clock) -> None:
+    table = RoutingTable(make_engine())
+    publish(make_engine, "1", 3)
+
+    clock.now = NOW + GENERATION_SECONDS
+
+    assert prefixes(table, "1") == set()
+
+
+@pytest.mark.parametrize("count", [5, 10, 100])
+def test_a_table_that_has_not_shrunk_much_passes(make_engine: EngineMaker, count: int) -> None:
+    publish(make_engine, "1", 10)
+
+    assert publish(make_engine, "2", count).count == count
+
+
+@pytest.mark.parametrize("count", [0, 4])
+def test_an_empty_or_shrunk_table_is_not_even_written(make_engine: EngineMaker, count: int) -> None:
+    table = RoutingTable(make_engine())
+    publish(make_engine, "1", 10)
+
     with pytest.raises(GenerationRefused):
-        check_generation(count, live)
+        publish(make_engine, "2", count)
 
-    check_generation(count, live, forced=True)
-
-
-def test_the_share_is_a_setting() -> None:
-    check_generation(10, LIVE, max_shrink=0.9)
-    with pytest.raises(GenerationRefused, match="25%"):
-        check_generation(74, LIVE, max_shrink=0.25)
+    assert table.live() == Generation("1", 10, NOW)
+    assert prefixes(table, "2") == set() and len(prefixes(table, "1")) == 10
 
 
-def test_items_of_a_route() -> None:
-    (item,) = route_items([row(7)], expires=99)
+def test_the_first_table_must_not_be_empty_either(make_engine: EngineMaker) -> None:
+    with pytest.raises(GenerationRefused):
+        publish(make_engine, "1", 0)
 
-    key = {"pk": f"g#2#{shard_of('g.agent.a7')}", "sk": "g.agent.a7"}
-    route = {"owner": "o", "next": "n", "fee": 7, "hops": 2, "path": ["n", "o"]}
-    assert item == {**key, **route, "expires": 99}
-    assert partition_key("2", "g.agent.a7") == item["pk"]
-    assert {shard_of(f"g.agent.{n}") for n in range(500)} == set(range(16))
+
+def test_an_operator_may_force_it(make_engine: EngineMaker) -> None:
+    publish(make_engine, "1", 10)
+
+    assert publish(make_engine, "2", 1, force=True).count == 1
+    assert publish(make_engine, "3", 0, force=True).count == 0
+
+
+def test_the_share_is_a_setting(make_engine: EngineMaker) -> None:
+    publish(make_engine, "1", 10)
+
+    publish(make_engine, "2", 1, shrink_percent=90)
+    publish(make_engine, "3", 10)
+    with pytest.raises(GenerationRefused, match="25 percent"):
+        publish(make_engine, "4", 7, shrink_percent=25)
+
+
+def test_of_two_that_move_the_pointer_at_once_one_is_told(make_engine: EngineMaker) -> None:
+    publish(make_engine, "1", 10)
+
+    def other_comes_first(_: int, operation: str) -> None:
+        if operation == "write":
+            RoutingTable(make_engine()).put_in_force("2", 10, NOW, shrink_percent=50, force=False)
+
+    late = RoutingTable(FaultyEngine(make_engine(), other_comes_first))
+    with pytest.raises(GenerationRefused, match="meanwhile"):
+        late.put_in_force("3", 10, NOW, shrink_percent=50, force=False)
+
+    assert RoutingTable(make_engine()).live() == Generation("2", 10, NOW)
+
+
+def test_a_writer_that_dies_leaves_the_live_table(make_engine: EngineMaker) -> None:
+    publish(make_engine, "1", 10)
+    dying = FaultyEngine(make_engine(), nth(0, {"write_batch"}, Fault(Crash, written=2)))
+
+    with pytest.raises(Crash):
+        publish(lambda: dying, "2", 20)
+
+    table = RoutingTable(make_engine())
+    assert table.live() == Generation("1", 10, NOW)
+    assert table.lookup("g.agent.a15") is None, "written, and in nobody's sight"
+
+
+def test_a_reader_stays_with_the_generation_that_it_began_with(make_engine: EngineMaker) -> None:
+    publish(make_engine, "1", 10)
+    reader = RoutingTable(make_engine(), clock=lambda: NOW)
+    assert reader.lookup("g.agent.a1") is not None
+
+    publish(make_engine, "2", 5)
+
+    assert reader.lookup("g.agent.a9") is not None, "for as long as it remembers the pointer"
+
+
+def test_the_writer_needs_nothing_of_this_process() -> None:
+    """Spark sends it to executors."""
+    sent: list[bytes] = []
+    frame = SimpleNamespace(foreachPartition=lambda work: sent.append(cloudpickle.dumps(work)))
+    make = partial(_Taking, "prefix-")
+
+    publish_generation(make, frame, "1", 1, NOW, shrink_percent=50, force=True)  # type: ignore[arg-type]
+
+    write = pickle.loads(sent[0])
+    write(iter(Rows(2).rows))
+
+
+class _Taking(MemoryEngine):
+    def __init__(self, prefix: str) -> None:
+        super().__init__(clock=lambda: NOW)
 
 
 def test_names_sort_by_time_and_never_meet() -> None:
     assert generation_name(9) < generation_name(10) < generation_name(10**10)
     assert generation_name(9) != generation_name(9)
-
-
-class Failing:
-    """A table that notes what happens, and fails where it is told to."""
-
-    def __init__(self, live: Pointer | None, fails: str = "") -> None:
-        self.pointer, self.fails, self.calls = live, fails, []
-
-    def _call(self, name: str) -> None:
-        self.calls.append(name)
-        if name == self.fails:
-            raise WriteFailed(name)
-
-    def live(self) -> Pointer | None:
-        return self.pointer
-
-    def write(self, routes: Any, expires: int) -> None:
-        self._call("write")
-
-    def move(self, pointer: Pointer, previous: Pointer | None) -> None:
-        self._call("move")
-        assert previous == self.pointer
-        self.pointer = pointer
-
-
-def test_the_pointer_moves_last() -> None:
-    table = Failing(LIVE)
-
-    pointer = publish_generation(table, Rows(0), "2", 99, NOW)
-
-    assert table.calls == ["write", "move"]
-    assert table.pointer == pointer == Pointer("2", 99, NOW)
-
-
-def test_a_refused_table_is_not_even_written() -> None:
-    table = Failing(LIVE)
-
-    with pytest.raises(GenerationRefused):
-        publish_generation(table, Rows(0), "2", 1, NOW)
-
-    assert table.calls == []
-
-
-def test_a_write_that_fails_leaves_the_live_table() -> None:
-    table = Failing(LIVE, fails="write")
-
-    with pytest.raises(WriteFailed):
-        publish_generation(table, Rows(0), "2", 99, NOW)
-
-    assert table.pointer == LIVE
-
-
-@pytest.fixture
-def dynamodb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    with mock_aws():
-        client = boto3.client("dynamodb")
-        client.create_table(
-            TableName="routes",
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"},
-                       {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"}
-                                  for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )  # fmt: skip
-        yield client
-        client.delete_table(TableName="routes")  # a mock around this one would keep it
-
-
-def test_generations_in_dynamodb(dynamodb: Any) -> None:
-    table = DynamoRoutes("routes")
-    assert table.live() is None
-
-    first = publish_generation(table, Rows(60), "2", 60, NOW)
-
-    assert table.live() == first
-    key = {"pk": {"S": partition_key("2", "g.agent.a9")}, "sk": {"S": "g.agent.a9"}}
-    item = dynamodb.get_item(TableName="routes", Key=key)["Item"]
-    assert item["fee"] == {"N": "9"} and item["path"] == {"L": [{"S": "n"}, {"S": "o"}]}
-    assert item["expires"] == {"N": str(NOW + LIFETIME)}
-    assert dynamodb.scan(TableName="routes", Select="COUNT")["Count"] == 60 + 1
-
-
-def test_of_two_rebuilds_at_once_one_moves_the_pointer(dynamodb: Any) -> None:
-    table = DynamoRoutes("routes")
-    table.move(Pointer("2", 1, NOW), None)
-
-    with pytest.raises(PointerMoved):
-        table.move(Pointer("3", 1, NOW), None)
-    with pytest.raises(PointerMoved):
-        table.move(Pointer("3", 1, NOW), LIVE)
-
-    assert table.live() == Pointer("2", 1, NOW)
-
-
-class Busy:
-    """A client that takes one item of each batch, or none."""
-
-    def __init__(self, takes: int) -> None:
-        self.takes, self.taken, self.sizes = takes, [], []
-
-    def batch_write_item(self, RequestItems: dict[str, list[Any]]) -> dict[str, Any]:
-        ((table, batch),) = RequestItems.items()
-        self.sizes.append(len(batch))
-        self.taken += [each["PutRequest"]["Item"]["sk"]["S"] for each in batch[: self.takes]]
-        return {"UnprocessedItems": {table: batch[self.takes :]} if batch[self.takes :] else {}}
-
-
-def test_what_was_not_taken_is_sent_again_after_a_wait() -> None:
-    client, waits = Busy(takes=5), []
-    items = list(route_items([row(number) for number in range(60)], 1))
-
-    assert write_items(client, "routes", iter(items), waits.append) == 60
-
-    assert sorted(client.taken) == sorted(item["sk"] for item in items)
-    assert max(client.sizes) == 25 and waits and max(waits) <= 5
-
-
-def test_a_table_that_takes_nothing_is_an_error() -> None:
-    with pytest.raises(WriteFailed):
-        write_items(Busy(takes=0), "routes", route_items([row(1)], 1), lambda seconds: None)
-
-
-def test_the_writer_needs_nothing_of_this_process() -> None:
-    """Spark sends it to executors."""
-    import pickle
-
-    from pyspark import cloudpickle
-
-    sent: list[bytes] = []
-    frame = SimpleNamespace(foreachPartition=lambda work: sent.append(cloudpickle.dumps(work)))
-
-    DynamoRoutes("routes").write(frame, 1)  # type: ignore[arg-type]
-
-    assert callable(pickle.loads(sent[0])) and generations.__name__ == "glue_jobs.generations"

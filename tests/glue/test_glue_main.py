@@ -1,6 +1,7 @@
 """`main()` alone knows of Glue and AWS, and passes on what it is told."""
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -8,13 +9,17 @@ from typing import Any
 
 import pytest
 
-from glue_jobs import rebuild_routes
+from farthing.store.credits import CreditLimits
+from farthing.store.memory import MemoryEngine
+from farthing.store.routes import RoutingTable
+from glue_jobs import glue, rebuild_routes, trust_scores
 from glue_jobs.events_source import Format
-from glue_jobs.generations import Pointer
+from glue_jobs.glue import ExportFailed, export_table
 from glue_jobs.rules import Report
 
-JOBS = sorted((Path(__file__).parents[2] / "glue_jobs").glob("*.py"))
-CLOUD = {"awsglue", "boto3", "botocore"}
+ROOT = Path(__file__).parents[2]
+JOBS = sorted((ROOT / "glue_jobs").glob("*.py"))
+CLOUD = {"awsglue", "boto3", "botocore", "pynamodb"}
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda path: path.stem)
@@ -25,8 +30,26 @@ def test_nothing_of_the_cloud_is_imported_with_a_module(job: Path) -> None:
         assert not {name.split(".")[0] for name in names} & CLOUD
 
 
+# What the Lambda layer has and Glue has not.
+NOT_ON_GLUE = ("aws_lambda_powertools", "blake3", "coincurve", "cryptography", "orjson", "jwt",
+               "toons", "aiohttp", "greenlet", "tqdm", "uvloop")  # fmt: skip
+
+
+def test_the_jobs_need_only_what_the_zip_brings() -> None:
+    script = f"""
+import sys
+for name in {NOT_ON_GLUE}:
+    sys.modules[name] = None
+import glue_jobs.rebuild_routes, glue_jobs.trust_scores, glue_jobs.relay_report, glue_jobs.glue
+import farthing.store.dynamodb, farthing.store.credits
+"""
+    path = f"{ROOT}:{ROOT / 'layers/farthing/python'}"
+
+    subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": path})
+
+
 @pytest.fixture
-def glue(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_glue(monkeypatch: pytest.MonkeyPatch) -> None:
     """As much of `awsglue` as the jobs use."""
 
     def resolved(argv: list[str], names: list[str]) -> dict[str, str]:
@@ -47,41 +70,98 @@ def glue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.context.SparkContext.getOrCreate", lambda: None)
 
 
-class Table:
-    live_pointer = Pointer("before", 3, 0)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def live(self) -> Pointer:
-        return self.live_pointer
-
-    def write(self, routes: Any, expires: int) -> None:
-        assert routes == "routes"
-
-    def move(self, pointer: Pointer, previous: Pointer) -> None:
-        assert previous == Pointer("before", 3, 0)
-        type(self).live_pointer = pointer
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> MemoryEngine:
+    """In place of DynamoDB."""
+    memory = MemoryEngine()
+    monkeypatch.setattr(glue.GlueRun, "engine_maker", lambda _: lambda: memory)
+    return memory
 
 
-@pytest.mark.usefixtures("glue")
-def test_a_rebuild_on_glue(monkeypatch: pytest.MonkeyPatch) -> None:
+def call(monkeypatch: pytest.MonkeyPatch, main: Any, **arguments: str) -> None:
+    given = {"JOB_NAME": "j", "TABLE_PREFIX": "t-", "OWNER": "me", **arguments}
+    argv = [part for name, value in given.items() for part in (f"--{name}", value)]
+    monkeypatch.setattr(sys, "argv", ["job", *argv])
+    main()
+
+
+class Frame:
+    """Two routes, or credit for two."""
+
+    rows = tuple(
+        {"prefix": f"g.agent.{name}", "owner": "o", "next_hop": "n", "fee": 0, "hops": 1,
+         "path": ["n"]}
+        for name in "ab"
+    )  # fmt: skip
+
+    def foreachPartition(self, work: Any) -> None:
+        work(iter(self.rows))
+
+
+@pytest.mark.usefixtures("on_glue")
+def test_a_rebuild_on_glue(monkeypatch: pytest.MonkeyPatch, engine: MemoryEngine) -> None:
     told: list[Any] = []
 
     def rebuild(*arguments: Any) -> tuple[Any, Report]:
         told.extend(arguments)
-        return "routes", Report(routes=2)
+        return Frame(), Report(routes=2)
 
     monkeypatch.setattr(rebuild_routes, "rebuild", rebuild)
-    monkeypatch.setattr(rebuild_routes, "DynamoRoutes", Table)
-    arguments = {"JOB_NAME": "j", "SOURCE": "s3://a,s3://b", "SOURCE_FORMAT": "dynamodb",
-                 "OWNER": "me", "ROUTES_TABLE": "routes", "HOP_LIMIT": "3"}  # fmt: skip
-    argv = [part for name, value in arguments.items() for part in (f"--{name}", value)]
-    monkeypatch.setattr(sys, "argv", ["job", *argv])
 
-    rebuild_routes.main()
+    call(monkeypatch, rebuild_routes.main, SOURCE="s3://a,s3://b", SOURCE_FORMAT="jsonl",
+         HOP_LIMIT="3", MAX_SHRINK_PERCENT="10")  # fmt: skip
 
     session, paths, sources, options = told
     assert (session, paths, sources) == ("session", ["s3://a", "s3://b"], ["me"])
-    assert (options.source_format, options.hop_limit) == (Format.DYNAMODB, 3)
-    assert Table.live_pointer == Pointer(options.generation, 2, options.now)
+    assert (options.source_format, options.hop_limit) == (Format.JSONL, 3)
+    live = RoutingTable(engine).live()
+    assert live is not None and (live.name, live.count) == (options.generation, 2)
+    assert RoutingTable(engine).lookup("g.agent.a.x") is not None
+
+
+@pytest.mark.usefixtures("on_glue")
+def test_trust_on_glue(monkeypatch: pytest.MonkeyPatch, engine: MemoryEngine) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(trust_scores, "read_events", lambda *given: told.append(given))
+    monkeypatch.setattr(trust_scores, "trust_scores", lambda *given: told.append(given))
+    monkeypatch.setattr(trust_scores, "credit_of", lambda _: {"a": 5})
+
+    call(monkeypatch, trust_scores.main, SOURCE="s3://a", BUDGET="100", CAP="10")
+
+    assert told[0] == ("session", ["s3://a"], Format.DYNAMODB)
+    assert told[1][1] == "me" and (told[1][3].budget, told[1][3].cap) == (100, 10)
+    assert CreditLimits(engine).all() == {"a": 5}
+
+
+class Exporting:
+    """DynamoDB, which takes its time and may fail."""
+
+    def __init__(self, *states: str) -> None:
+        self.states, self.asked = list(states), {}
+
+    def _describe(self) -> dict[str, Any]:
+        arn = "arn:aws:dynamodb:r:1:table/events/export/017-abc"
+        found = {"ExportArn": arn, "ExportStatus": self.states.pop(0), "FailureMessage": "no PITR"}
+        return {"ExportDescription": found}
+
+    def export_table_to_point_in_time(self, **asked: Any) -> dict[str, Any]:
+        self.asked = asked
+        return self._describe()
+
+    def describe_export(self, ExportArn: str) -> dict[str, Any]:
+        return self._describe()
+
+
+def test_a_table_is_exported_and_waited_for() -> None:
+    client, waits = Exporting("IN_PROGRESS", "IN_PROGRESS", "COMPLETED"), []
+
+    path = export_table(client, "arn:events", "s3://bucket/a/b/", waits.append)
+
+    assert path == "s3://bucket/a/b/AWSDynamoDB/017-abc/data/"
+    assert (client.asked["S3Bucket"], client.asked["S3Prefix"]) == ("bucket", "a/b")
+    assert len(waits) == 2
+
+
+def test_an_export_that_fails_says_why() -> None:
+    with pytest.raises(ExportFailed, match="no PITR"):
+        export_table(Exporting("FAILED"), "arn:events", "s3://bucket", lambda _: None)

@@ -307,21 +307,27 @@ def test_an_army_that_follows_itself_wins_a_tie_of_distance_and_no_more(outcome:
 
 @attack
 def ask_absurd_fees(world: World) -> None:
-    world.agent("alice", "bob", "mallory", "m1", "m2")
+    world.agent("alice", "bob", "mallory", "m1", "m2", "m3", "m4")
     world.agent("bob", "eve", fee=1000)
     world.agent("mallory", "eve", "carol", fee=1001)
     world.agent("m1", "eve", "carol", fee="-1000")
     world.agent("m2", "eve", "carol", fee="9" * 40)
+    world.agent("m3", "eve", "carol")
+    world.claims_share("m3", 10**9)
+    world.agent("m4", "dave")
+    world.claims_share("m4", 1000)
     world.agent("eve")
     world.agent("carol")
+    world.agent("dave")
 
 
 def test_who_asks_too_much_is_reached_but_not_passed(outcome: Outcome, report: Report) -> None:
     table = outcome.table(ask_absurd_fees)
 
-    assert set(table) == {"bob", "mallory", "m1", "m2", "eve"}
+    assert set(table) == {"bob", "mallory", "m1", "m2", "m3", "m4", "eve", "dave"}
     assert table["eve"] == Route(["bob", "eve"], 1000, 2)
-    assert report.refused[Refusal.ABSURD_FEE] == 3 + 2
+    assert table["dave"] == Route(["m4", "dave"], 10, 2), "a share of a typical packet counts"
+    assert report.refused[Refusal.ABSURD_FEE] == 4 + 2
 
 
 # Replaying, circling, and nonsense
@@ -330,18 +336,20 @@ def test_who_asks_too_much_is_reached_but_not_passed(outcome: Outcome, report: R
 @attack
 def replay_old_claims(world: World) -> None:
     world.agent("alice", "bob")
-    world.agent("bob", "mallory", fee=9)
     world.agent("mallory")
     old = {"created_at": NOW - DAY}
     world.events.append(claim(world.key("bob"), world.address("old"), 0, **old))
     world.events.append(event(world.key("alice"), 3, [["p", world.key("mallory")]], **old))
     expired = [["ilp_address", world.address("gone")], ["expiration", str(NOW - 1)]]
+    world.agent("bob", "mallory", "dave", fee=9)
+    world.events.append(claim(world.key("dave"), world.address("dave"), **old))
     world.events.append(event(world.key("dave"), 10032, expired))
 
 
 def test_older_events_change_nothing(outcome: Outcome) -> None:
     table = outcome.table(replay_old_claims)
 
+    # Nor does an old claim come back when the one that replaced it expires.
     assert table == {"bob": Route(["bob"], 0, 1), "mallory": Route(["bob", "mallory"], 9, 2)}
 
 

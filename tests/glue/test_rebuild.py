@@ -1,12 +1,13 @@
 """The rebuilt table equals what plain Python finds, on random graphs and on a real one."""
 
 import random
-from pathlib import Path
 
 import networkx
-from pyspark.sql import SparkSession
+import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from glue_jobs.rebuild_routes import rebuild
+from glue_jobs.rules import Report
 from tests.glue import oracle
 from tests.glue.world import (
     NOW,
@@ -24,7 +25,7 @@ GRAPHS = 300
 RULES = options(hop_limit=4, max_fee=50, max_routes_per_peer=5)
 
 
-def random_world(number: int) -> tuple[World, str]:
+def random_world(number: int) -> tuple[World, list[str]]:
     """A power-law graph with hostile claims; some of everything that the rules speak of."""
     rng = random.Random(number)
     world = World(f"w{number}")
@@ -33,7 +34,7 @@ def random_world(number: int) -> tuple[World, str]:
     for name in names:
         _add_agent(world, name, keys, rng)
     world.events.append(follows(keys[-1], rng.sample(keys, min(5, len(keys)))))
-    return world, keys[-1]
+    return world, keys[-1:]
 
 
 def _add_agent(world: World, name: str, keys: list[str], rng: random.Random) -> None:
@@ -46,7 +47,10 @@ def _add_agent(world: World, name: str, keys: list[str], rng: random.Random) -> 
     world.events.append(follows(pubkey, keys, **older))
     if rng.random() < 0.9:
         fee = rng.choice([None, 0, 1, 1, 2, 3, 5, 50, rng.choice([51, "x", "-1", ""])])
-        world.events.append(claim(pubkey, _claimed(world, name, rng), fee))
+        about = claim(pubkey, _claimed(world, name, rng), fee)["tags"]
+        if rng.random() < 0.3:
+            about.append(["fee_ppm", str(rng.choice([0, 99, 100, 450, 10**7, "x"]))])
+        world.events.append(event(pubkey, 10032, about))
         world.events.append(claim(pubkey, world.address("old"), 0, **older))
     if rng.random() < 0.8:
         routes = [
@@ -66,9 +70,60 @@ def _claimed(world: World, name: str, rng: random.Random) -> str:
                        f"g.{world.space}", f"peer.{world.space}.{name}", "no address"])  # fmt: skip
 
 
-def rows_of(frame) -> dict[str, dict[str, tuple]]:
-    """By source and prefix; a prefix stands once for each source."""
-    found: dict[str, dict[str, tuple]] = {}
+def social_graphs() -> list[tuple[World, list[str]]]:
+    """Real ones, each with a few of its agents as sources."""
+    graphs = {
+        "miserables": networkx.les_miserables_graph(),
+        "karate": networkx.karate_club_graph(),
+        "florence": networkx.florentine_families_graph(),
+    }
+    worlds = []
+    for space, graph in graphs.items():
+        world = World(space)
+        for name in graph:
+            world.agent(str(name), *map(str, graph[name]), fee=graph.degree(name) % 7,
+                        address=world.address(world.key(str(name))[:9]))  # fmt: skip
+        by_degree = sorted(graph, key=graph.degree)
+        chosen = {by_degree[0], by_degree[len(graph) // 2], by_degree[-1]}
+        worlds.append((world, [world.key(str(name)) for name in chosen]))
+    return worlds
+
+
+Tables = dict[str, dict[str, tuple]]  # routes by source and prefix
+
+
+@pytest.fixture(scope="module")
+def worlds() -> list[tuple[World, list[str]]]:
+    return [*map(random_world, range(GRAPHS)), *social_graphs()]
+
+
+@pytest.fixture(scope="module")
+def expected(worlds: list[tuple[World, list[str]]]) -> Tables:
+    tables = {}
+    for world, sources in worlds:
+        network = oracle.Network(world.events, RULES)
+        tables |= {source: oracle.routes(network, source) for source in sources}
+    return tables
+
+
+@pytest.fixture(scope="module")
+def rebuilt(
+    spark: SparkSession,
+    worlds: list[tuple[World, list[str]]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Tables, Report]:
+    """All worlds in one rebuild, side by side: starting a job costs more than a small graph."""
+    events: list[Event] = [each for world, _ in worlds for each in world.events]
+    random.Random(1).shuffle(events)
+    path = write_lines(tmp_path_factory.mktemp("worlds") / "events.jsonl", events)
+    all_sources = [source for _, sources in worlds for source in sources]
+    frame, report = rebuild(spark, [path], all_sources, RULES)
+    return tables_of(frame), report
+
+
+def tables_of(frame: DataFrame) -> Tables:
+    """A prefix stands once for each source."""
+    found: Tables = {}
     for row in frame.collect():
         routes = found.setdefault(row.source, {})
         assert row.prefix not in routes
@@ -77,18 +132,14 @@ def rows_of(frame) -> dict[str, dict[str, tuple]]:
     return found
 
 
-def test_random_graphs_equal_dijkstra(spark: SparkSession, tmp_path: Path) -> None:
-    worlds = [random_world(number) for number in range(GRAPHS)]
-    events: list[Event] = [each for world, _ in worlds for each in world.events]
-    random.Random(1).shuffle(events)
-    path = write_lines(tmp_path / "events.jsonl", events)
+def test_random_graphs_equal_dijkstra(
+    rebuilt: tuple[Tables, Report], expected: Tables, worlds: list[tuple[World, list[str]]]
+) -> None:
+    found, report = rebuilt
 
-    frame, report = rebuild(spark, [path], [source for _, source in worlds], RULES)
-
-    found = rows_of(frame)
-    network = oracle.Network(events, RULES)
-    expected = {source: oracle.routes(network, source) for _, source in worlds}
-    assert found == {source: table for source, table in expected.items() if table}
+    for _, sources in worlds[:GRAPHS]:
+        for source in sources:
+            assert found.get(source, {}) == expected[source]
     assert report.routes == sum(map(len, expected.values())) > 4 * GRAPHS
     # The worlds hold enough of what is hard.
     routes = [label for table in expected.values() for _, label in table.values()]
@@ -96,18 +147,13 @@ def test_random_graphs_equal_dijkstra(spark: SparkSession, tmp_path: Path) -> No
     assert len(report.refused) > 10 and report.malformed == 0
 
 
-def test_a_real_social_graph(spark: SparkSession, tmp_path: Path) -> None:
-    graph = networkx.les_miserables_graph().to_directed()
-    world = World("miserables")
-    for name in graph:
-        fee = graph.degree(name) % 7
-        world.agent(name, *graph[name], fee=fee, address=f"g.paris.{world.key(name)[:9]}")
-    path = write_lines(tmp_path / "events.jsonl", world.events)
-    rules = options(hop_limit=3)
-    sources = [world.key(name) for name in ("Valjean", "Gavroche", "Napoleon", "Boulatruelle")]
+def test_real_social_graphs_equal_dijkstra(
+    rebuilt: tuple[Tables, Report], expected: Tables, worlds: list[tuple[World, list[str]]]
+) -> None:
+    found, _ = rebuilt
 
-    frame, report = rebuild(spark, [path], sources, rules)
-
-    network = oracle.Network(world.events, rules)
-    assert rows_of(frame) == {source: oracle.routes(network, source) for source in sources}
-    assert (report.agents, report.edges) == (len(graph), graph.number_of_edges())
+    for world, sources in worlds[GRAPHS:]:
+        for source in sources:
+            assert found[source] == expected[source]
+        agents = sum(each["kind"] == 10032 for each in world.events)
+        assert max(len(found[source]) for source in sources) == agents - 1, "all are reached"

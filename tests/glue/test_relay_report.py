@@ -9,22 +9,23 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from farthing.store.attributes import marshal_json
+from farthing.store.ledger import Receipt
 from glue_jobs.charts import axis_steps, short
 from glue_jobs.events_source import Format, read_events
-from glue_jobs.relay_report import Report, read_ledger, relay_report
-from glue_jobs.report_page import Activity, Page, Payer, Totals, render
+from glue_jobs.relay_report import Report, read_receipts, relay_report
+from glue_jobs.report_page import FORWARDED, Activity, Page, Payer, Totals, render
 from tests.glue.world import NOW, event, key, write_lines
 
 DAY = 24 * 3600
 HOSTILE = "<script>alert('x')</script>"
 
 
-def receipt(peer: str, amount: int, *, kind: int = 1, when: int = NOW) -> dict[str, Any]:
-    return {"peer": peer, "condition": "c" * 64, "event_id": key(f"{peer}{amount}"),
-            "amount": amount, "price": amount, "time": when, "fulfillment": "f" * 64,
-            "kind": kind, "size": 100, "scheme": "author"}  # fmt: skip
+def receipt(peer: str, amount: int, *, kind: int = 1, when: int = NOW, **more: Any) -> Receipt:
+    return Receipt(peer, "c" * 64, key(f"{peer}{amount}"), amount, amount, when, "f" * 64, kind,
+                   100, "author", **more)  # fmt: skip
 
 
 def item_line(pk: str, attributes: dict[str, Any]) -> str:
@@ -44,21 +45,21 @@ RECEIPTS = [
     receipt("carol", 20, kind=7),
     receipt(HOSTILE, 30, when=NOW - DAY),
     receipt("old", 10**9, when=NOW - 90 * DAY),
+    receipt("carol", 1000, kind=-1, next_hop="bob", outgoing=993),
 ]
-DELIVERY = {"peer": "dave", "time": NOW, "kind": 1, "amount": 2}
 
 
 @pytest.fixture(scope="module")
 def report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("report")
     events = write_lines(folder / "events.jsonl", [*EVENTS, "{ no event"])
-    items = [item_line(f"receipt#{each['peer']}", each) for each in RECEIPTS]
-    items += [item_line("delivery#dave", DELIVERY), item_line("peers", {"id": "x"}), "{ no item"]
+    items = [item_line(f"receipt#{each.peer}", each._asdict()) for each in RECEIPTS]
+    items += [item_line("peers", {"id": "x"}), "{ no item"]
     ledger = write_lines(folder / "ledger.json", items)
     return relay_report(
         read_events(spark, [events], Format.JSONL),
-        read_ledger(spark, [ledger], Format.DYNAMODB),
-        NOW, name=f"Farthing {HOSTILE}", days=7,
+        read_receipts(spark, [ledger], Format.DYNAMODB),
+        NOW, name=f"Farthing {HOSTILE}", unit="nano <USD>", days=7,
     )  # fmt: skip
 
 
@@ -66,11 +67,12 @@ def test_by_kind_and_day(report: Report) -> None:
     rows = {(row.day, row.kind): row for row in report.activity.collect()}
     today, before = date(2027, 1, 15), date(2027, 1, 14)
 
-    assert set(rows) == {(today, 1), (today, 7), (before, 1)}
+    assert set(rows) == {(today, 1), (today, 7), (before, 1), (today, FORWARDED)}
     notes = rows[today, 1]
-    assert (notes.events, notes.authors, notes.paid, notes.revenue) == (2, 1, 1, 500)
+    assert (notes.events, notes.authors, notes.deliveries, notes.revenue) == (2, 1, 1, 500)
     assert notes.bytes == sum(len(json.dumps(each)) for each in EVENTS[:2])
-    assert notes.deliveries == 1
+    onward = rows[today, FORWARDED]
+    assert (onward.events, onward.deliveries, onward.forwards, onward.revenue) == (0, 0, 1, 7)
     assert (rows[before, 1].events, rows[before, 1].revenue) == (1, 30)
     assert rows[today, 7].revenue == 20
 
@@ -78,13 +80,13 @@ def test_by_kind_and_day(report: Report) -> None:
 def test_top_payers(report: Report) -> None:
     rows = [(row.peer, row.packets, row.revenue) for row in report.payers.collect()]
 
-    assert rows == [("carol", 2, 520), (HOSTILE, 1, 30)]
+    assert rows == [("carol", 3, 527), (HOSTILE, 1, 30)]
 
 
 def test_as_parquet(report: Report, spark: SparkSession, tmp_path: Path) -> None:
     report.write_parquet(str(tmp_path))
 
-    assert spark.read.parquet(str(tmp_path / "activity")).count() == 3
+    assert spark.read.parquet(str(tmp_path / "activity")).count() == 4
     assert spark.read.parquet(str(tmp_path / "payers")).count() == 2
 
 
@@ -118,32 +120,46 @@ def test_the_page_tells_what_a_person_asks(report: Report) -> None:
 
     labels = [attributes.get("aria-label") for tag, attributes in page.tags if tag == "svg"]
     assert labels[0] == "Events stored by day: 4 in all, most on 15 Jan with 3"
-    assert "Revenue by day: 550 in all, most on 15 Jan with 520" in labels
+    assert "Revenue by day: 557 in all, most on 15 Jan with 527" in labels
     assert "Authors by day: 3 in all, most on 15 Jan with 2" in labels
-    assert "Deliveries by day: 1 in all, most on 15 Jan with 1" in labels
-    for text in ("carol", "520", "note (1)", "reaction (7)", "9 January 2027 to 15 January 2027"):
+    assert "Deliveries by day: 3 in all, most on 15 Jan with 2" in labels
+    for text in (
+        "carol",
+        "527",
+        "nano <USD>",
+        "forwarded packets",
+        "note (1)",
+        "reaction (7)",
+        "9 January 2027 to 15 January 2027",
+    ):
         assert text in page.text
 
 
 @pytest.mark.parametrize("form", [Format.JSONL, Format.PARQUET])
 def test_receipts_from_lines_and_parquet(spark: SparkSession, tmp_path: Path, form: Format) -> None:
-    path = write_lines(tmp_path / "receipts.jsonl", [*RECEIPTS, "{ nothing"])
-    ledger = read_ledger(spark, [path], Format.JSONL)
+    lines = [json.dumps(each._asdict()) for each in RECEIPTS]
+    path = write_lines(tmp_path / "receipts.jsonl", [*lines, "{ nothing"])
     if form is Format.PARQUET:
-        ledger.write.parquet(str(tmp_path / "receipts"))
-        ledger = read_ledger(spark, [str(tmp_path / "receipts")], form)
+        spark.read.json(path).withColumn("pk", F.concat(F.lit("receipt#"), "peer")).write.parquet(
+            str(tmp_path / "receipts")
+        )
+        path = str(tmp_path / "receipts")
 
-    found = {(row.peer, row.amount, row.kind, row.time) for row in ledger.collect()}
+    found = [
+        (row.peer, row.revenue, row.kind, row.is_forwarded)
+        for row in read_receipts(spark, [path], form).collect()
+    ]
 
-    assert found == {
-        (each["peer"], each["amount"], each["kind"], each["time"]) for each in RECEIPTS
-    }
+    assert sorted(found) == sorted(
+        (each.peer, each.amount - each.outgoing, each.kind, bool(each.next_hop))
+        for each in RECEIPTS
+    )
 
 
 def test_a_page_with_nothing_to_tell() -> None:
-    totals = Totals(events=0, authors=0, bytes=0, paid=0, revenue=0, deliveries=0, payers=0)
+    totals = Totals(events=0, authors=0, bytes=0, deliveries=0, forwards=0, revenue=0, payers=0)
 
-    page = render(Page("", date(2027, 1, 1), date(2027, 1, 2), totals, [], {}, []))
+    page = render(Page("", "units", date(2027, 1, 1), date(2027, 1, 2), totals, [], {}, []))
 
     assert "Nothing in these days." in page and "Nobody has paid" in page
 
@@ -151,9 +167,9 @@ def test_a_page_with_nothing_to_tell() -> None:
 def test_kinds_without_a_colour_are_shown_together() -> None:
     day = date(2027, 1, 1)
     rows = [Activity(day, kind, 20 - kind, 1, 1, 0, 0, 0) for kind in range(9)]
-    totals = Totals(events=1, authors=1, bytes=1, paid=0, revenue=0, deliveries=0, payers=0)
+    totals = Totals(events=1, authors=1, bytes=1, deliveries=0, forwards=0, revenue=0, payers=0)
 
-    page = render(Page("x", day, day, totals, rows, {day: 1}, [Payer("p" * 64, 1, 1, 1)]))
+    page = render(Page("x", "units", day, day, totals, rows, {day: 1}, [Payer("p" * 64, 1, 1, 1)]))
 
     assert "other kinds: 54" in page and "kind 8" in page  # 14 + 14 + 13 + ... of those left
 

@@ -65,6 +65,11 @@ class World:
         self.events.append(follows(pubkey, [self.key(each) for each in followed]))
         return pubkey
 
+    def claims_share(self, name: str, ppm: object) -> None:
+        """A newer claim, with a fee that is a share of the amount."""
+        tags = [["ilp_address", self.address(name)], ["fee_ppm", str(ppm)]]
+        self.events.append(event(self.key(name), 10032, tags, created_at=NOW - 30))
+
     def announce(self, name: str, *routes: Sequence[object], **more: Any) -> None:
         self.events.append(announces(self.key(name), *routes, **more))
 

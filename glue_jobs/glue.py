@@ -1,0 +1,88 @@
+"""What the jobs' `main()` share: arguments, the session, and a source that may have to be exported.
+
+Only what is called from a `main()` is here, and only here and there Glue and AWS are imported.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
+
+from glue_jobs.events_source import Format
+from glue_jobs.generations import EngineMaker
+
+_POLL_SECONDS = 20.0
+
+
+class ExportFailed(Exception):
+    """DynamoDB did not export a table; the message is its own."""
+
+
+class GlueRun:
+    """A job's run: `arguments` by name, and the session."""
+
+    def __init__(self, needed: Sequence[str], optional: Sequence[str]) -> None:
+        from awsglue.context import GlueContext
+        from awsglue.job import Job
+        from awsglue.utils import getResolvedOptions
+        from pyspark.context import SparkContext
+
+        # Glue refuses a name that was asked for and not given.
+        given = [name for name in optional if f"--{name}" in sys.argv]
+        self.arguments: dict[str, str] = getResolvedOptions(sys.argv, ["JOB_NAME", *needed, *given])
+        glue = GlueContext(SparkContext.getOrCreate())
+        self.spark: SparkSession = glue.spark_session
+        self._job = Job(glue)
+        self._job.init(self.arguments["JOB_NAME"], self.arguments)
+
+    def commit(self) -> None:
+        self._job.commit()
+
+    @property
+    def form(self) -> Format:
+        return Format(self.arguments.get("SOURCE_FORMAT", Format.DYNAMODB))
+
+    def paths(self, given: str, table_arn: str) -> list[str]:
+        """Where the events, or the ledger's items, are: paths that were given, or a new export."""
+        if given in self.arguments:
+            return self.arguments[given].split(",")
+        import boto3
+
+        client = boto3.client("dynamodb")
+        return [export_table(client, self.arguments[table_arn], self.arguments["EXPORT_TO"])]
+
+    def engine_maker(self) -> EngineMaker:
+        """DynamoDB, also from executors: those need not know the region."""
+        import boto3
+
+        from farthing.store.dynamodb import DynamoDBEngine
+
+        region = boto3.session.Session().region_name
+        return partial(DynamoDBEngine, self.arguments["TABLE_PREFIX"], region=region)
+
+    def number(self, name: str, default: int) -> int:
+        return int(self.arguments.get(name, default))
+
+
+def export_table(
+    client: Any, table_arn: str, to: str, wait: Callable[[float], None] = time.sleep
+) -> str:
+    """Export a table as it is now, in DynamoDB JSON; the folder with its data."""
+    place = urlsplit(to)
+    begun = client.export_table_to_point_in_time(
+        TableArn=table_arn,
+        S3Bucket=place.netloc,
+        S3Prefix=place.path.strip("/"),
+        ExportFormat="DYNAMODB_JSON",
+    )["ExportDescription"]
+    arn = begun["ExportArn"]
+    while begun["ExportStatus"] == "IN_PROGRESS":
+        wait(_POLL_SECONDS)
+        begun = client.describe_export(ExportArn=arn)["ExportDescription"]
+    if begun["ExportStatus"] != "COMPLETED":
+        raise ExportFailed(begun.get("FailureMessage", begun["ExportStatus"]))
+    return f"{to.rstrip('/')}/AWSDynamoDB/{arn.rpartition('/')[2]}/data/"
