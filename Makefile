@@ -76,7 +76,7 @@ layer: $(DEV_READY)
 rehearse: $(DEV_READY)
 	@PATH="$(NODE):$$PATH" $(BIN)/python -m tests.rehearsal
 
-# What Lambda's runtime has already: 80 MB that the layer need not hold.
+# What Lambda's runtime has already: tens of megabytes that the layer need not hold.
 IN_LAMBDA = boto3 botocore jmespath python-dateutil s3transfer six urllib3
 
 lock: $(BIN)/uv

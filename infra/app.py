@@ -1,19 +1,42 @@
 """The CDK app: `make synth` writes its templates, `cdk deploy` carries them out."""
 
+import os
+from pathlib import Path
+
 from aws_cdk import App
 
+from infra.analytics import AnalyticsStack
+from infra.deployment import Deployment
+from infra.edge import EdgeStack
+from infra.layer_contents import LAMBDA
+from infra.operations import OperationsStack
+from infra.relay import RelayStack
 from infra.storage import StorageStack
+from infra.summary import lines
+
+# Without the CDK CLI nothing is uploaded, so nothing is built.
+NOTHING_BUILT = {"aws:cdk:bundling-stacks": []}
 
 
-def build(app: App) -> None:
-    prefix = app.node.try_get_context("prefix") or "farthing-"
-    StorageStack(app, "FarthingStorage", prefix=prefix)
+def build(app: App, edge: type[EdgeStack] = EdgeStack, layer_platform: str = LAMBDA) -> None:
+    deployment = Deployment.from_context(app.node.try_get_context)
+    storage = StorageStack(app, "FarthingStorage", deployment)
+    doors = edge(app, "FarthingEdge", deployment)
+    relay = RelayStack(
+        app, "FarthingRelay", deployment, storage, doors, layer_platform=layer_platform
+    )
+    if deployment.analytics:
+        AnalyticsStack(app, "FarthingAnalytics", deployment, storage, relay.public_key)
+    if deployment.operations:
+        OperationsStack(app, "FarthingOperations", deployment, storage, relay)
 
 
 def main() -> None:
-    app = App(outdir="cdk.out")
+    folder = os.environ.get("CDK_OUTDIR", "cdk.out")  # the CLI says where
+    app = App(outdir=folder, context=NOTHING_BUILT)
     build(app)
     app.synth()
+    print("\n".join(lines(Path(folder))))
 
 
 if __name__ == "__main__":

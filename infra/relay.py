@@ -1,0 +1,192 @@
+"""The relay: a function for each verb, the routes and streams that call it, and its schedules."""
+
+from collections.abc import Sequence
+
+from aws_cdk import CfnOutput, CustomResource, Duration, Stack, triggers
+from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_apigatewayv2_integrations as integrations
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_lambda as awslambda
+from aws_cdk import aws_lambda_event_sources as sources
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from farthing.store.table import STREAMED, Table
+from infra.deployment import Deployment
+from infra.edge import EdgeStack
+from infra.functions import RelayFunction, Surroundings
+from infra.layer import LibraryLayer
+from infra.layer_contents import LAMBDA
+from infra.records import removal_policy
+from infra.routes import SCHEDULES, SOCKET_ROUTES, WEB_ROUTES
+from infra.storage import StorageStack
+
+_STREAM_SECONDS = 60
+# Long enough to ask the relays of all who are followed.
+_UPKEEP_SECONDS = 300
+
+
+class RelayStack(Stack):
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        deployment: Deployment,
+        storage: StorageStack,
+        edge: EdgeStack,
+        *,
+        layer_platform: str = LAMBDA,
+    ) -> None:
+        super().__init__(scope, id)
+        self._around = Surroundings(
+            deployment,
+            LibraryLayer(self, "Library", platform=layer_platform),
+            storage.tables,
+            storage.key,
+            edge.doors,
+            edge.addresses,
+        )
+        self.functions: dict[str, RelayFunction] = {}
+        self.failures: dict[str, sqs.Queue] = {}
+        self._add_socket_routes()
+        self._add_web_routes()
+        self._add_streams()
+        self._add_schedules()
+        self.public_key = self._identity()
+
+    def function(self, name: str, seconds: int = 29) -> RelayFunction:
+        if name not in self.functions:
+            self.functions[name] = RelayFunction(self, name, self._around, seconds=seconds)
+        return self.functions[name]
+
+    def _add_socket_routes(self) -> None:
+        for route_key, name in SOCKET_ROUTES.items():
+            id = _id(route_key)
+            apigateway.WebSocketRoute(
+                self,
+                f"{id}Route",
+                web_socket_api=self._around.doors.socket_api,
+                route_key=route_key,
+                integration=integrations.WebSocketLambdaIntegration(
+                    f"{id}Integration", self.function(name)
+                ),
+                # The handler's body is the last frame of its answer; $connect can send none.
+                return_response=not route_key.endswith("connect"),
+            )
+
+    def _add_web_routes(self) -> None:
+        made: dict[str, integrations.HttpLambdaIntegration] = {}
+        for route, name in WEB_ROUTES.items():
+            method, path = route.split(" ")
+            integration = made.setdefault(
+                name, integrations.HttpLambdaIntegration(f"{_id(name)}Web", self.function(name))
+            )
+            apigateway.HttpRoute(
+                self,
+                f"{_id(route)}Route",
+                http_api=self._around.doors.web_api,
+                route_key=apigateway.HttpRouteKey.with_(path, apigateway.HttpMethod[method]),
+                integration=integration,
+            )
+
+    def _add_streams(self) -> None:
+        """Patience by what a lost record would cost.
+
+        Who is not sent a live event can still ask for it: five minutes. A number is never skipped,
+        only given late, so the sequencer rides out an hour's trouble; what even then cannot be
+        numbered goes to the queue with its place in the stream, and the feed goes on behind it.
+        """
+        latest, beginning = (
+            awslambda.StartingPosition.LATEST,
+            awslambda.StartingPosition.TRIM_HORIZON,
+        )
+        self._stream("fanout", Table.EVENTS, latest, Duration.minutes(5), at_once=4)
+        self._stream("sequencer", Table.EVENTS, beginning, Duration.hours(1))
+        self._stream("push", Table.CHANGES, beginning, Duration.minutes(15))
+
+    def _stream(
+        self,
+        name: str,
+        table: Table,
+        start: awslambda.StartingPosition,
+        patience: Duration,
+        at_once: int = 1,
+    ) -> None:
+        queue = self.failures[name] = sqs.Queue(
+            self,
+            f"{_id(name)}Failures",
+            queue_name=f"{self._around.deployment.prefix}{name}-failures",
+            retention_period=Duration.days(14),
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            removal_policy=removal_policy(self._around.deployment),
+        )
+        self.function(name, _STREAM_SECONDS).add_event_source(
+            sources.DynamoEventSource(
+                self._around.tables[table],
+                starting_position=start,
+                batch_size=100,
+                parallelization_factor=at_once,
+                bisect_batch_on_error=True,
+                report_batch_item_failures=True,
+                # The bound is the age: attempts come as fast as they fail.
+                retry_attempts=10_000,
+                max_record_age=patience,
+                on_failure=sources.SqsDlq(queue),
+                filters=_filters(table),
+            )
+        )
+
+    def _add_schedules(self) -> None:
+        for name, minutes in SCHEDULES.items():
+            events.Rule(
+                self,
+                f"{_id(name)}Schedule",
+                schedule=events.Schedule.rate(Duration.minutes(minutes)),
+                targets=[
+                    targets.LambdaFunction(self.function(name, _UPKEEP_SECONDS), retry_attempts=0)
+                ],
+            )
+        # Right after a deployment as well: new prices and addresses are announced at once.
+        triggers.Trigger(
+            self,
+            "Announce",
+            handler=self.function("upkeep"),
+            timeout=Duration.seconds(_UPKEEP_SECONDS),
+        )
+
+    def _identity(self) -> str:
+        """The owner's public key, which nobody knows before the secret is there."""
+        deployment = self._around.deployment
+        identity = CustomResource(
+            self,
+            "Agent",
+            resource_type="Custom::Identity",
+            service_token=self.function("identity").function_arn,
+            properties={
+                "Key": self._around.key.secret_arn,
+                "Version": deployment.key_version,
+                "Address": deployment.settings.get("ilp_address", ""),
+            },
+        )
+        # Its policy first: the key is read while the function starts.
+        identity.node.add_dependency(self.function("identity").role)
+        public_key = identity.get_att_string("PublicKey")
+        CfnOutput(self, "PublicKey", value=public_key)
+        CfnOutput(self, "IlpAddress", value=identity.get_att_string("IlpAddress"))
+        return public_key
+
+
+def _id(key: str) -> str:
+    words = "".join(c if c.isalnum() else " " for c in key).split()
+    return "".join(word.capitalize() for word in words) or "Root"
+
+
+def _filters(table: Table) -> Sequence[dict[str, object]]:
+    """Only records that the handlers take: deletions and what expires are none of them."""
+    rule = awslambda.FilterRule
+    wanted: dict[str, object] = {"eventName": rule.or_("INSERT", "MODIFY")}
+    if prefix := STREAMED[table]:
+        wanted["dynamodb"] = {"Keys": {"pk": {"S": rule.begins_with(prefix)}}}
+    return [awslambda.FilterCriteria.filter(wanted)]

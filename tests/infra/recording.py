@@ -1,0 +1,186 @@
+"""Handlers run for real over a store that writes down what each of them does to which table."""
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from farthing.agent import Agent
+from farthing.cloud import runtime
+from farthing.ilp.packet import Prepare, encode
+from farthing.nostr.events import Event
+from farthing.relay.meter import Metric
+from farthing.store.sqlite import SqliteEngine
+from farthing.store.streams import records_of
+from farthing.store.table import (
+    MAX_TRANSACTION,
+    Add,
+    BatchWrite,
+    Check,
+    Delete,
+    Item,
+    Key,
+    Page,
+    Put,
+    Query,
+    Table,
+    TransactWrite,
+    Write,
+)
+from infra.permissions import KEY, Action
+from tests.ilp.paying import TOKEN
+from tests.relay.world import (
+    Clock,
+    CountingMeter,
+    RecordingConnections,
+    counts_of,
+    make_agent,
+)
+
+_ACTIONS = {Put: Action.PUT, Delete: Action.DELETE, Add: Action.UPDATE, Check: Action.CHECK}
+CONNECTION = "someone"
+HOST = "relay.example"
+ARN_PREFIX = "arn:aws:dynamodb:eu-central-1:123456789012:table/farthing-"
+
+
+class RecordingEngine:
+    """See `table.Engine`; what DynamoDB would have to permit goes to `done`."""
+
+    def __init__(self, inner: SqliteEngine) -> None:
+        self.inner = inner
+        self.max_transaction = MAX_TRANSACTION  # as in the cloud
+        self.done: list[tuple[Table, Action]] = []
+
+    def get(self, table: Table, pk: str, sk: str) -> Item | None:
+        self.done.append((table, Action.GET))
+        return self.inner.get(table, pk, sk)
+
+    def get_many(self, table: Table, keys: Iterable[Key]) -> dict[Key, Item]:
+        wanted = list(keys)
+        if wanted:
+            self.done.append((table, Action.GET_MANY))
+        return self.inner.get_many(table, wanted)
+
+    def query(self, query: Query) -> Page:
+        self.done.append((query.table, Action.QUERY))
+        return self.inner.query(query)
+
+    def query_many(self, queries: Sequence[Query]) -> list[Page]:
+        self.done.extend((query.table, Action.QUERY) for query in queries)
+        return self.inner.query_many(queries)
+
+    def write(self, write: Write) -> Item | None:
+        self.done.append((write.table, _ACTIONS[type(write)]))
+        return self.inner.write(write)
+
+    def write_batch(self, writes: Sequence[BatchWrite], *, deferred: bool = False) -> None:
+        self.done.extend((write.table, Action.WRITE_MANY) for write in writes)
+        self.inner.write_batch(writes, deferred=deferred)
+
+    def transact(self, writes: Sequence[TransactWrite]) -> None:
+        self.done.extend((write.table, _ACTIONS[type(write)]) for write in writes)
+        self.inner.transact(writes)
+
+    def together(self, *calls: Any) -> list[Any]:
+        return [call() for call in calls]
+
+
+class Stage:
+    """One agent, called as Lambda calls it. `used` has what each function did, `posted` who posted
+    to a connection."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.clock = Clock()
+        self.engine = RecordingEngine(SqliteEngine(folder, clock=self.clock))
+        self.agent = make_agent(
+            self.engine, self.clock, **{"relay_url": f"wss://{HOST}", **settings}
+        )
+        self.used: dict[str, set[tuple[Table, Action]]] = {}
+        self.posted: set[str] = set()
+        # What happens elsewhere while a frame is on its way.
+        self.meanwhile: Callable[[], object] = lambda: None
+        self._messages = 0
+
+    def call(self, function: str, event: dict[str, Any]) -> dict[str, Any]:
+        """Only who has been given the key has it here."""
+        settings = self.agent.settings
+        known = settings if function in KEY else replace(settings, secret_key="")
+        agent = replace(self.agent, settings=known, meter=CountingMeter())
+        self.engine.done = []
+        self.connections.before_post = lambda: self._on_post(function)
+        with _installed(agent):
+            response: dict[str, Any] = import_module(f"functions.{function}.handler").handler(
+                event, None
+            )
+        assert not counts_of(agent).get(Metric.INTERNAL_ERRORS), (function, event)
+        self.used.setdefault(function, set()).update(self.engine.done)
+        return response
+
+    def _on_post(self, function: str) -> None:
+        self.posted.add(function)
+        self.meanwhile()
+
+    @property
+    def connections(self) -> RecordingConnections:
+        assert isinstance(self.agent.connections, RecordingConnections)
+        return self.agent.connections
+
+    @property
+    def next_time_ms(self) -> int:
+        """That of the next message."""
+        return int(self.clock() * 1000) + self._messages
+
+    def socket(self, function: str, *parts: object, connection: str = CONNECTION) -> Any:
+        """A message, or a connection that comes or goes."""
+        context = {
+            "connectionId": connection,
+            "requestTimeEpoch": self.next_time_ms,
+            "domainName": HOST,
+        }
+        self._messages += 1
+        body = json.dumps(parts) if parts else None
+        return self.call(function, {"requestContext": context, "body": body})
+
+    def web(
+        self, function: str, body: object = "", *, method: str = "POST", path: str = "/",
+        **headers: str,
+    ) -> dict[str, Any]:  # fmt: skip
+        return self.call(
+            function,
+            {
+                "requestContext": {"http": {"method": method}},
+                "rawPath": path,
+                "headers": {name.replace("_", "-"): value for name, value in headers.items()},
+                "body": body if isinstance(body, str) else json.dumps(body),
+                "isBase64Encoded": function == "ilp",
+            },
+        )
+
+    def packet(self, prepare: Prepare, token: str = TOKEN, **headers: str) -> dict[str, Any]:
+        octets = base64.b64encode(encode(prepare)).decode()
+        return self.web(
+            "ilp", octets, content_type="application/octet-stream",
+            authorization=f"Bearer {token}", **headers,
+        )  # fmt: skip
+
+    def stream(self, function: str, table: Table) -> None:
+        """What the table's stream has brought so far, all of it."""
+        changes = [each for each in self.engine.inner.stream_after(0, 1000) if each.table is table]
+        self.call(function, records_of(changes, ARN_PREFIX))
+
+    def store(self, *events: Event) -> None:
+        for event in events:
+            self.agent.events.save(event)
+
+
+@contextmanager
+def _installed(agent: Agent) -> Iterator[None]:
+    runtime.install(agent)
+    try:
+        yield
+    finally:
+        runtime.install(None)

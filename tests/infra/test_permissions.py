@@ -1,0 +1,357 @@
+"""Least privilege, held to what handlers really do: every call that they make is permitted, and
+nothing is permitted that none of them makes."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farthing.ilp.condition import condition_of
+from farthing.ilp.outbound import OutboundFailed, Response
+from farthing.ilp.packet import Fulfill, encode
+from farthing.ilp.peering import derived_token
+from farthing.ilp.tokens import seal
+from farthing.nostr.events import Event, public_key_of
+from farthing.relay.connections import Delivery
+from farthing.relay.sealed_sets import SEALED
+from farthing.store.ledger import Hold, Peer, hash_token
+from farthing.store.routes import Route
+from farthing.store.sessions import Feed, Lease, Sessions, Subscription, request_order
+from farthing.store.table import Table
+from infra.permissions import KEY, POSTING, TABLES
+from tests.ilp.paying import PAYER, packet
+from tests.infra.conftest import ROOT
+from tests.infra.recording import CONNECTION, HOST, Stage
+from tests.relay.world import ALICE, BOB, OWNER, START, signed
+
+WITHOUT_TABLES = {"brake"}  # it knows Lambda and nothing else
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    stage = new_stage(tmp_path_factory.mktemp("stage"))
+    live(stage)
+    yield stage
+    stage.engine.inner.close()
+
+
+def new_stage(folder: Path) -> Stage:
+    SEALED.clear()
+    return Stage(folder, settlement_token="s" * 43, count_exactly=2)
+
+
+def live(stage: Stage) -> None:
+    """Everything that a relay does in its life, once."""
+    talk(stage, {})
+    talk(stage, dict.fromkeys(_FUNCTIONS, "default"), who="another")
+    web(stage)
+    pay(stage)
+    keep_up(stage)
+
+
+_FUNCTIONS = ("event", "req", "close", "count", "auth", "changes", "negentropy")
+
+
+def talk(stage: Stage, served_by: dict[str, str], who: str = CONNECTION) -> None:
+    """Each verb on its route, or all of them on `$default`."""
+
+    def say(function: str, *parts: object) -> Any:
+        return stage.socket(served_by.get(function, function), *parts, connection=who)
+
+    stage.socket("connect", connection=who)
+    for function in _FUNCTIONS:  # the challenge goes with a connection's first message
+        first = f"first-{function}-{who}"
+        stage.socket("connect", connection=first)
+        stage.socket(served_by.get(function, function), "CLOSE", "x", connection=first)
+        stage.socket("disconnect", connection=first)
+    mine = [signed(content=f"{who} {n}", created_at=START + n, tags=[["t", who]]) for n in range(4)]
+    for event in mine:
+        say("event", "EVENT", event.as_dict())
+    for version in range(2):  # a replaceable, and its successor
+        profile = signed(kind=0, content=f"{who} {version}", created_at=START + version)
+        say("event", "EVENT", profile.as_dict())
+    article = signed(kind=30023, tags=[["d", who]])
+    address = f"30023:{article.pubkey}:{who}"
+    say("event", "EVENT", article.as_dict())
+    deletion = signed(kind=5, tags=[["e", mine[3].id], ["a", address]], created_at=START + 10)
+    say("event", "EVENT", deletion.as_dict())
+    pass_on(stage, say, who)
+    read(say, mine[0].pubkey, mine[0].id)
+    authenticate(stage, say, who)
+    say("changes", "CHANGES", "once", {"since": 0, "authors": [mine[0].pubkey]})
+    with overtaken(stage, who, "live"):
+        say("changes", "CHANGES", "live", {"since": 0, "live": True})
+    deliver(stage, who)
+    say("changes", "CHANGES", "live", {"since": 0, "live": True})
+    say("changes", "CHANGES", "wrong", {"kinds": "no list", "live": True})
+    authenticate(stage, say, who)
+    reconcile(say)
+    leave(stage, say, who)
+    say("req", "REQ", "left open", {"kinds": [1]})
+    stage.socket("disconnect", connection=who)
+
+
+def read(say: Any, pubkey: str, event_id: str) -> None:
+    for number, filter in enumerate(
+        [{"ids": [event_id]}, {"authors": [pubkey]}, {"kinds": [1], "authors": [pubkey]},
+         {"#t": [CONNECTION]}, {"kinds": [1, 4]}, {}]
+    ):  # fmt: skip
+        say("req", "REQ", f"r{number}", filter)
+        say("count", "COUNT", f"c{number}", filter)
+    say("req", "REQ", "r0", {"kinds": [7]})  # in another's place
+    say("req", "REQ", "no filter")
+    say("close", "CLOSE", "r0")
+    say("close", "CLOSE", "never opened")
+
+
+def authenticate(stage: Stage, say: Any, who: str) -> None:
+    connection = stage.agent.sessions.get(who)
+    assert connection is not None
+    tags = [["relay", f"wss://{HOST}"], ["challenge", connection.challenge]]
+    say("auth", "AUTH", signed(BOB, kind=22242, content="", tags=tags).as_dict())
+    private = signed(kind=1059, tags=[["p", public_key_of(BOB)]], content=who)
+    say("event", "EVENT", private.as_dict())
+    say("req", "REQ", "private", {"kinds": [1059], "#p": [public_key_of(BOB)]})
+
+
+def deliver(stage: Stage, who: str) -> None:
+    """The streams, while someone listens, and then to someone who has gone."""
+    for fate in (Delivery.DELIVERED, Delivery.GONE):
+        stage.connections.fate[who] = fate
+        stage.store(signed(content=f"to {who}, {fate}"))
+        stage.stream("sequencer", Table.EVENTS)
+        stage.stream("push", Table.CHANGES)
+    for fate in (Delivery.DELIVERED, Delivery.GONE):
+        stage.connections.fate.clear()
+        stage.socket("connect", connection=who)
+        stage.socket("req", "REQ", "listening", {"kinds": [1, 1059]}, connection=who)
+        stage.connections.fate[who] = fate
+        stage.stream("fanout", Table.EVENTS)
+    stage.connections.fate.clear()
+    stage.socket("connect", connection=who)
+
+
+@contextmanager
+def overtaken(stage: Stage, who: str, subscription_id: str) -> Iterator[None]:
+    """While a live answer is sent, another container brings news for it."""
+    sessions = Sessions(stage.engine.inner, 7500)
+    order = request_order(stage.next_time_ms)
+    subscription = Subscription(who, subscription_id, order, (), Feed.CHANGES)
+    now_ms = int(stage.clock() * 1000)
+    stage.meanwhile = lambda: sessions.take_cursor(subscription, Lease(now_ms, now_ms + 1))
+    yield
+    stage.meanwhile = lambda: None
+
+
+def pass_on(stage: Stage, say: Any, who: str) -> None:
+    """Ephemeral events go to who listens at once, there or gone, allowed to see them or not."""
+    for fate in (Delivery.DELIVERED, Delivery.GONE):
+        listener = f"listener of {who}"
+        stage.socket("connect", connection=listener)
+        stage.socket("req", "REQ", "passing", {"kinds": [20001, 24133]}, connection=listener)
+        stage.connections.fate[listener] = fate
+        say("event", "EVENT", signed(kind=20001, content=f"{who} {fate}").as_dict())
+    stage.connections.fate.clear()
+
+
+def leave(stage: Stage, say: Any, who: str) -> None:
+    """Gone in the middle of an answer, whatever was asked."""
+    for verb, *parts in (
+        ("REQ", "r", {"kinds": [1]}),
+        ("CHANGES", "c", {"since": 0}),
+        ("CHANGES", "c", {"since": 0, "live": True}),
+    ):
+        stage.connections.fate.clear()
+        stage.socket("connect", connection=who)
+        say("req", "REQ", "open", {"kinds": [1]})
+        stage.connections.fate[who] = Delivery.GONE
+        say("req" if verb == "REQ" else "changes", verb, *parts)
+    stage.connections.fate.clear()
+    stage.socket("connect", connection=who)
+
+
+def reconcile(say: Any) -> None:
+    for name in ("sync", "sync"):  # the second in the first one's place
+        say("negentropy", "NEG-OPEN", name, {"kinds": [1]}, "6100000200")
+    SEALED.clear()  # another container
+    say("negentropy", "NEG-MSG", "sync", "6100000200")
+    say("negentropy", "NEG-CLOSE", "sync")
+    say("negentropy", "NEG-OPEN", "wrong", {"kinds": [1]}, "no hex")
+    say("negentropy", "NEG-OPEN", "named", "f" * 64, "6100000200")
+    say("negentropy", "NEG-OPEN", "private", {"kinds": [1059]}, "6100000200")
+
+
+def web(stage: Stage) -> None:
+    event = signed(content="by HTTP").as_dict()
+    for version in range(2):
+        profile = signed(kind=0, content=f"by HTTP {version}", created_at=START + 20 + version)
+        stage.web("events", profile.as_dict())
+    stage.web("events", event)
+    stage.web("events", signed(kind=5, tags=[["e", str(event["id"])]]).as_dict())
+    article = signed(kind=30023, tags=[["d", "web"]])
+    stage.web("events", article.as_dict())
+    stage.web("events", signed(kind=5, tags=[["a", f"30023:{article.pubkey}:web"]],
+                               created_at=START + 30).as_dict())  # fmt: skip
+    stage.web("quotes", {"event": event})
+    stage.web("quotes", {"kind": 1, "size": 300})
+    stage.web("info", method="GET", accept="application/nostr+json")
+    stage.web("info", method="GET", path="/healthz")
+
+
+class NextHop:
+    """Answers as it is told."""
+
+    def __init__(self) -> None:
+        self.answer: Response | Exception = OutboundFailed("nobody is there")
+
+    def post(self, *_: object, **__: object) -> Response:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def pay(stage: Stage) -> None:
+    free = stage.agent
+    next_hop = NextHop()
+    stage.agent = replace(
+        free, settings=replace(free.settings, price_per_byte=10), outbound=next_hop
+    )
+    agent = stage.agent
+    agent.ledger.add_peer(PAYER)
+    note = signed(content="paid")
+    for _ in range(2):  # the second is answered from the receipt
+        stage.packet(packet(agent, note))
+    for version in range(2):
+        profile = signed(kind=0, content=f"paid {version}", created_at=START + 40 + version)
+        stage.packet(packet(agent, profile))
+    article = signed(kind=30023, tags=[["d", "paid"]])
+    stage.packet(packet(agent, article))
+    tags = [["e", note.id], ["a", f"30023:{article.pubkey}:paid"]]
+    stage.packet(packet(agent, signed(kind=5, tags=tags, created_at=START + 50)))
+    stage.packet(packet(agent, note, amount=1))
+    stage.packet(packet(agent, note), token="nobody")
+    stage.web("ilp", "", content_type="text/plain")
+    asynchronous(stage)
+    forward(stage, next_hop)
+    settle(stage)
+
+
+def asynchronous(stage: Stage) -> None:
+    agent = stage.agent
+    endpoint = "https://payer.example/ilp"
+    owner = bytes.fromhex(agent.settings.secret_key)
+    secret = seal(owner, "asynchronous", b"x" * 43)
+    agent.ledger.add_peer(
+        Peer("asynchronous", hash_token("a" * 43), endpoint=endpoint, jwt_secret=secret)
+    )
+    for _ in range(2):  # a repeated request has one answer
+        stage.packet(
+            packet(agent, signed(content="later")), token="a" * 43, prefer="respond-async",
+            request_id="r1", callback_url=endpoint,
+        )  # fmt: skip
+
+
+def forward(stage: Stage, next_hop: NextHop) -> None:
+    agent = stage.agent
+    owner, key = bytes.fromhex(agent.settings.secret_key), public_key_of(BOB)
+    token = derived_token(owner, key, key)
+    agent.ledger.add_peer(
+        Peer("bob", hash_token(token), endpoint="https://bob.example/ilp", pubkey=key)
+    )
+    route = Route("g.agent.bob", key, key, 0, 1)
+    agent.routes.replace("first", [route], agent.now, shrink_percent=50, force=True)
+    fulfillment = bytes(32)
+    for number, answer in enumerate(
+        [OutboundFailed("gone"), Response(200, encode(Fulfill(fulfillment)))]
+    ):
+        next_hop.answer = answer
+        onward = packet(
+            agent, signed(content=f"onward {number}"), destination="g.agent.bob", amount=100_000
+        )
+        if number:
+            onward = replace(onward, condition=condition_of(fulfillment))
+        stage.packet(onward)
+        stage.packet(onward)
+    stage.packet(packet(agent, signed(), destination="g.agent.nobody"))
+
+
+def settle(stage: Stage) -> None:
+    headers = {"authorization": f"Bearer {'s' * 43}", "idempotency_key": "k1"}
+    body = {"amount": "1000", "scale": 9}
+    for _ in range(2):
+        stage.web("settlements", body, path=f"/accounts/{PAYER.id}/settlements", **headers)
+    stage.web("settlements", body, path="/accounts/nobody/settlements", **headers)
+
+
+def keep_up(stage: Stage) -> None:
+    agent = stage.agent
+    for number in range(2):
+        agent.ledger.hold(
+            Hold(PAYER.id, f"{number}" * 64, 100, int(stage.clock() * 1000) + 1000), 10**15
+        )
+    stage.clock.now += 60
+    stage.call("sweeper", {})
+    follow(stage)
+
+
+class Neighbour:
+    """The relay of a followed agent."""
+
+    def __init__(self, *events: Event) -> None:
+        self.events = [json.loads(event.to_json()) for event in events]
+
+    def read(self, *_: object) -> list[Any]:
+        return self.events
+
+
+def follow(stage: Stage) -> None:
+    """Someone is followed, says where they take packets, moves, is owed money, and is left."""
+    settings = replace(
+        stage.agent.settings, settlement_url="https://engine.example", settlement_threshold=1
+    )
+    alice, first = public_key_of(ALICE), stage.agent.now
+    for step in range(3):
+        stage.clock.now += 60
+        tags = [["p", alice, "wss://alice.example"]] if step < 2 else []
+        stage.store(signed(OWNER, kind=3, content="", tags=tags, created_at=first + step))
+        endpoint = f"https://alice{step}.example/ilp"
+        claims = [["ilp_address", "g.agent.alice"], ["ilp_endpoint", endpoint],
+                  ["asset_code", "USD"], ["asset_scale", "9"]]  # fmt: skip
+        stage.agent = replace(
+            stage.agent,
+            settings=replace(settings, forward_fee=step),  # something to say
+            relays=Neighbour(signed(kind=10032, tags=claims, created_at=first + step)),
+        )
+        stage.call("upkeep", {})
+
+
+def test_every_function_has_its_line() -> None:
+    folders = {path.parent.name for path in ROOT.glob("functions/*/handler.py")}
+    assert set(TABLES) == folders - WITHOUT_TABLES
+
+
+@pytest.mark.parametrize("function", sorted(TABLES))
+def test_what_a_function_does_is_permitted_and_no_more(stage: Stage, function: str) -> None:
+    permitted = {(table, action) for table, some in TABLES[function].items() for action in some}
+    done = stage.used.get(function, set())
+    assert done - permitted == set()
+    assert permitted - done == set()
+
+
+def test_those_who_post_may_and_others_may_not(stage: Stage) -> None:
+    assert stage.posted == POSTING
+
+
+@pytest.mark.parametrize("function", sorted(KEY - {"identity"}))
+def test_those_who_have_the_key_need_it(
+    function: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tests.infra.recording.KEY", KEY - {function})
+    stage = new_stage(tmp_path)
+    with pytest.raises((ValueError, AssertionError)):
+        live(stage)
+    stage.engine.inner.close()

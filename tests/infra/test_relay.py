@@ -1,0 +1,252 @@
+"""The relay's functions, and whatever calls them: a route, a stream or a clock for each."""
+
+import json
+from typing import Any
+
+import pytest
+
+from farthing.nostr.messages import Verb
+from farthing.settings import Settings
+from farthing.store.table import Table
+from infra.local.server import HTTP_ROUTES
+from infra.permissions import KEY, POSTING, TABLES
+from infra.routes import WEB_ROUTES
+from tests.infra.conftest import ROOT, Stacks
+
+PREFIX = "farthing-"
+
+
+def functions(stacks: Stacks) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Name: logical id and properties."""
+    return {
+        each["Properties"]["FunctionName"].removeprefix(PREFIX): (id, each["Properties"])
+        for id, each in stacks.of_type("AWS::Lambda::Function").items()
+        if "FunctionName" in each["Properties"]
+    }
+
+
+def function_called(stacks: Stacks, value: Any) -> str:
+    """The function that a property refers to, however it does."""
+    text = json.dumps(value)
+    (name,) = [name for name, (id, _) in functions(stacks).items() if f'"{id}"' in text]
+    return name
+
+
+def test_every_handler_is_deployed(production: Stacks) -> None:
+    assert set(functions(production)) == {
+        path.parent.name for path in ROOT.glob("functions/*/handler.py")
+    }
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+class TestEachFunction:
+    def test_where_it_runs(self, production: Stacks, name: str) -> None:
+        _, properties = functions(production)[name]
+        assert properties["Runtime"] == "python3.13"
+        assert properties["Architectures"] == ["arm64"]
+        assert properties["Handler"] == "handler.handler"
+        assert len(properties["Layers"]) == 1
+
+    def test_no_secret_stands_in_its_environment(self, production: Stacks, name: str) -> None:
+        variables = functions(production)[name][1]["Environment"]["Variables"]
+        assert ("FARTHING_SECRET_KEY_ARN" in variables) == (name in KEY)
+        assert not {"FARTHING_SECRET_KEY", "FARTHING_SETTLEMENT_TOKEN"} & set(variables)
+
+    def test_its_role_permits_what_the_table_says(self, production: Stacks, name: str) -> None:
+        granted = policy_of(production, name)
+        wanted = {
+            (table.value, f"dynamodb:{action}")
+            for table, actions in TABLES[name].items()
+            for action in actions
+        }
+        assert {each for each in granted if each[1] in ALL_ACTIONS} == wanted
+        posts = any(action == "execute-api:ManageConnections" for _, action in granted)
+        reads_key = any(action == "secretsmanager:GetSecretValue" for _, action in granted)
+        assert posts == (name in POSTING)
+        assert reads_key == (name in KEY)
+
+    def test_its_role_permits_no_kind_of_action_at_once(
+        self, production: Stacks, name: str
+    ) -> None:
+        assert not [action for _, action in policy_of(production, name) if "*" in action]
+
+    def test_someone_calls_it(self, production: Stacks, name: str) -> None:
+        callers = [
+            *production.properties("AWS::ApiGatewayV2::Integration"),
+            *production.properties("AWS::Lambda::EventSourceMapping"),
+            *production.properties("AWS::Events::Rule"),
+            *production.properties("Custom::Identity"),
+        ]
+        assert name in {function_called(production, caller) for caller in callers}
+
+
+ALL_ACTIONS = {
+    f"dynamodb:{action}"
+    for action in ("GetItem", "BatchGetItem", "Query", "Scan", "PutItem", "DeleteItem",
+                   "UpdateItem", "BatchWriteItem", "ConditionCheckItem", "PartiQLSelect")
+}  # fmt: skip
+
+
+def policy_of(stacks: Stacks, name: str) -> set[tuple[str, str]]:
+    """(table, or the statement's resource, and action) of all that a function's role permits."""
+    role = functions(stacks)[name][1]["Role"]["Fn::GetAtt"][0]
+    granted = set()
+    for policy in stacks.properties("AWS::IAM::Policy"):
+        if {"Ref": role} not in policy["Roles"]:
+            continue
+        for statement in policy["PolicyDocument"]["Statement"]:
+            assert statement["Effect"] == "Allow"
+            actions, resources = _list(statement["Action"]), _list(statement["Resource"])
+            granted |= {(_table(each), action) for each in resources for action in actions}
+    return granted
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _table(resource: Any) -> str:
+    text = json.dumps(resource)
+    for table in Table:
+        if f"FnGetAtt{table.value.capitalize()}" in text and "StreamArn" not in text:
+            return table.value
+    return text
+
+
+class TestRoutes:
+    def routes(self, stacks: Stacks) -> dict[str, dict[str, Any]]:
+        return {each["RouteKey"]: each for each in stacks.properties("AWS::ApiGatewayV2::Route")}
+
+    def served_by(self, stacks: Stacks, route_key: str) -> str:
+        target = self.routes(stacks)[route_key]["Target"]["Fn::Join"][1][1]["Ref"]
+        integration = stacks.of_type("AWS::ApiGatewayV2::Integration")[target]
+        return function_called(stacks, integration["Properties"]["IntegrationUri"])
+
+    def test_each_verb_has_one_and_so_has_everything_else(self, production: Stacks) -> None:
+        wanted = {verb.value for verb in Verb} | {"$connect", "$disconnect", "$default"}
+        assert wanted <= set(self.routes(production))
+        assert self.served_by(production, "$default") == "default"
+        assert self.served_by(production, "NEG-MSG") == "negentropy"
+        assert self.served_by(production, "$connect") == "connect"
+
+    def test_the_verb_is_what_selects(self, production: Stacks) -> None:
+        expressions = {
+            each["RouteSelectionExpression"]
+            for each in production.properties("AWS::ApiGatewayV2::Api")
+            if each["ProtocolType"] == "WEBSOCKET"
+        }
+        assert expressions == {"$request.body.[0]"}
+
+    def test_replies_travel_back(self, production: Stacks) -> None:
+        """Without a response of the route, the handler's body reaches nobody."""
+        answered = {
+            each["RouteId"]["Ref"]
+            for each in production.properties("AWS::ApiGatewayV2::RouteResponse")
+        }
+        sockets = {
+            id
+            for id, each in production.of_type("AWS::ApiGatewayV2::Route").items()
+            if " " not in each["Properties"]["RouteKey"]
+            and not each["Properties"]["RouteKey"].endswith("connect")
+        }
+        assert answered == sockets
+
+    def test_by_http_the_same_is_served_as_on_one_machine(self, production: Stacks) -> None:
+        here = set(HTTP_ROUTES.values())
+        assert {self.served_by(production, route) for route in WEB_ROUTES} == here
+        paths = {route.split(" ")[1].split("{")[0] for route in WEB_ROUTES}
+        assert paths == set(HTTP_ROUTES)
+
+    def test_every_route_may_call_its_function(self, production: Stacks) -> None:
+        permitted = {
+            function_called(production, each["FunctionName"])
+            for each in production.properties("AWS::Lambda::Permission")
+            if each["Principal"] == "apigateway.amazonaws.com"
+        }
+        assert permitted == {self.served_by(production, key) for key in self.routes(production)}
+
+    def test_the_doors_are_throttled(self, production: Stacks) -> None:
+        for stage in production.properties("AWS::ApiGatewayV2::Stage"):
+            assert stage["DefaultRouteSettings"]["ThrottlingRateLimit"] == 500
+            assert stage["DefaultRouteSettings"]["ThrottlingBurstLimit"] == 1000
+
+
+class TestStreams:
+    def sources(self, stacks: Stacks) -> dict[str, dict[str, Any]]:
+        return {
+            function_called(stacks, each["FunctionName"]): each
+            for each in stacks.properties("AWS::Lambda::EventSourceMapping")
+        }
+
+    def test_who_reads_what(self, production: Stacks) -> None:
+        read = {
+            name: json.dumps(each["EventSourceArn"])
+            for name, each in self.sources(production).items()
+        }
+        assert set(read) == {"fanout", "sequencer", "push"}
+        assert "Events" in read["fanout"]
+        assert "Events" in read["sequencer"]
+        assert "Changes" in read["push"]
+
+    @pytest.mark.parametrize("name", ["fanout", "sequencer", "push"])
+    def test_a_bad_record_neither_stops_the_stream_nor_is_lost(
+        self, production: Stacks, name: str
+    ) -> None:
+        source = self.sources(production)[name]
+        assert source["BisectBatchOnFunctionError"] is True
+        assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+        assert 0 < source["MaximumRecordAgeInSeconds"] <= 3600
+        assert source["MaximumRetryAttempts"] >= 0
+        queue = source["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0]
+        assert queue in production.of_type("AWS::SQS::Queue")
+        assert (json.dumps({"Fn::GetAtt": [queue, "Arn"]}), "sqs:SendMessage") in policy_of(
+            production, name
+        )
+
+    def test_no_event_is_numbered_twice_or_missed_when_the_stack_is_made(
+        self, production: Stacks
+    ) -> None:
+        assert self.sources(production)["sequencer"]["StartingPosition"] == "TRIM_HORIZON"
+
+    def test_only_records_that_handlers_take(self, production: Stacks) -> None:
+        (wanted,) = self.sources(production)["push"]["FilterCriteria"]["Filters"]
+        assert json.loads(wanted["Pattern"]) == {
+            "eventName": ["INSERT", "MODIFY"],
+            "dynamodb": {"Keys": {"pk": {"S": [{"prefix": "log#"}]}}},
+        }
+
+    def test_queues_are_encrypted_and_take_no_plain_http(self, production: Stacks) -> None:
+        queues = production.of_type("AWS::SQS::Queue")
+        assert all(each["Properties"]["SqsManagedSseEnabled"] for each in queues.values())
+        policies = json.dumps(production.properties("AWS::SQS::QueuePolicy"))
+        assert policies.count("aws:SecureTransport") == len(queues) == 3
+
+
+class TestSchedulesAndMoney:
+    def test_what_runs_by_the_clock(self, production: Stacks) -> None:
+        rules = {
+            function_called(production, each["Targets"]): each["ScheduleExpression"]
+            for each in production.properties("AWS::Events::Rule")
+        }
+        assert rules == {"sweeper": "rate(1 minute)", "upkeep": "rate(10 minutes)"}
+
+    def test_a_deployment_is_announced_at_once(self, production: Stacks) -> None:
+        (trigger,) = production.properties("Custom::Trigger")
+        version = trigger["HandlerArn"]["Ref"]
+        made = production.of_type("AWS::Lambda::Version")[version]
+        assert function_called(production, made["Properties"]["FunctionName"]) == "upkeep"
+
+    def test_concurrency_where_money_moves(self, production: Stacks, small: Stacks) -> None:
+        bounds = {
+            name: properties["ReservedConcurrentExecutions"]
+            for name, (_, properties) in functions(production).items()
+            if "ReservedConcurrentExecutions" in properties
+        }
+        assert bounds == {"ilp": 50, "upkeep": 1, "sweeper": 1}
+        none = small.properties("AWS::Lambda::Function", "relay")
+        assert not any("ReservedConcurrentExecutions" in each for each in none)
+
+    def test_a_price_of_the_context_is_a_setting_of_the_functions(self, named: Stacks) -> None:
+        variables = functions(named)["ilp"][1]["Environment"]["Variables"]
+        plain = {name: value for name, value in variables.items() if isinstance(value, str)}
+        assert Settings.from_env(plain).price_per_byte == 25
