@@ -4,9 +4,12 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from farthing.agent import Agent
+from farthing.cloud.outbound import HttpOutbound
+from farthing.cloud.relays import SocketRelays
 from farthing.ilp.outbound import origin_of
 from farthing.ilp.peering import incoming_token
 from farthing.ilp.tokens import is_strong, new_token, seal
@@ -38,7 +41,10 @@ def offline_agent(settings: Settings) -> Iterator[Agent]:
     """The agent over the data folder, without a server; one may be running beside it."""
     engine = SqliteEngine(Path(settings.data))
     try:
-        yield Agent(with_identity(settings), engine, _Nobody())  # type: ignore[arg-type]
+        yield Agent(
+            with_identity(settings), engine, _Nobody(),  # type: ignore[arg-type]
+            outbound=HttpOutbound(), relays=SocketRelays(),
+        )  # fmt: skip
     finally:
         engine.close()
 
@@ -49,8 +55,7 @@ def add_peer(arguments: Namespace, settings: Settings) -> int:
     token = arguments.token or derived or new_token()
     if not is_strong(token):
         raise BookkeepingError("a token has at least 32 random bytes")
-    if arguments.endpoint and origin_of(arguments.endpoint) is None:
-        raise BookkeepingError("an endpoint is a plain http:// or https:// URL")
+    _check_endpoint(arguments.endpoint)
     with offline_agent(settings) as agent:
         secret = new_token() if arguments.jwt else ""
         outgoing = arguments.outgoing_token
@@ -80,10 +85,10 @@ def list_peers(_arguments: Namespace, settings: Settings) -> int:
         print(f"{'peer':<20}{'posted':>16}{'pending':>16}{'maximum':>20}  address")
         for peer in agent.ledger.peers():
             balance = agent.ledger.balance(peer.id)
-            most = peer.max_balance or agent.settings.max_balance
+            most = agent.known_peers.with_limit(peer).max_balance
             print(
                 f"{peer.id:<20}{balance.posted:>16}{balance.pending:>16}{most:>20}"
-                f"  {peer.ilp_address or '-'}"
+                f"  {peer.ilp_address or '-'}{'' if peer.active else '  (not active)'}"
             )
     return 0
 
@@ -99,14 +104,33 @@ def show_peer(arguments: Namespace, settings: Settings) -> int:
             "asset": f"{peer.asset_code}, scale {peer.asset_scale}",
             "posted": balance.posted,
             "pending": balance.pending,
-            "max balance": peer.max_balance or agent.settings.max_balance,
+            "max balance": agent.known_peers.with_limit(peer).max_balance,
             "max packet": peer.max_packet or agent.settings.max_packet,
+            "active": "yes" if peer.active else "no: farthing peers set ID --active",
+            "from follows": "yes" if peer.from_follows else "no",
             "JWT": "yes" if peer.jwt_secret else "no",
             "receipts": sum(1 for _ in agent.ledger.receipts(peer.id)),
         }
     for name, value in rows.items():
         print(f"{name:<14}{value}")
     return 0
+
+
+def set_peer(arguments: Namespace, settings: Settings) -> int:
+    """Change what was given and nothing else."""
+    names = ("max_balance", "max_packet", "endpoint", "active")
+    given = {name: getattr(arguments, name) for name in names}
+    changes = {name: value for name, value in given.items() if value is not None}
+    _check_endpoint(changes.get("endpoint", ""))
+    with offline_agent(settings) as agent:
+        agent.ledger.replace_peer(replace(_known(agent, arguments.id), **changes))
+    print(f"peer {arguments.id} changed: {', '.join(changes) or 'nothing'}")
+    return 0
+
+
+def _check_endpoint(endpoint: str) -> None:
+    if endpoint and origin_of(endpoint) is None:
+        raise BookkeepingError("an endpoint is a plain http:// or https:// URL")
 
 
 def remove_peer(arguments: Namespace, settings: Settings) -> int:

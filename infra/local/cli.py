@@ -110,6 +110,20 @@ def bookkeeper(name: str) -> Command:
     return command
 
 
+def follower(name: str) -> Command:
+    def command(arguments: argparse.Namespace, settings: Settings) -> int:
+        from infra.local import following
+        from infra.local.bookkeeping import BookkeepingError
+
+        try:
+            status: int = getattr(following, name)(arguments, settings)
+        except BookkeepingError as error:
+            return _fail(error)
+        return status
+
+    return command
+
+
 def router(name: str) -> Command:
     def command(arguments: argparse.Namespace, settings: Settings) -> int:
         from infra.local import routing
@@ -137,6 +151,7 @@ def parser() -> argparse.ArgumentParser:
     _add_sync(commands)
     _add_client(commands)
     _add_bookkeeping(commands)
+    _add_following(commands)
     _add_routing(commands)
     return top
 
@@ -213,12 +228,30 @@ def _add_bookkeeping(commands: Commands) -> None:
     command.add_argument("--max-balance", type=int, default=0, help="what it may owe us")
     command.add_argument("--max-packet", type=int, default=0, help="its largest packet")
     _add(actions, "list", bookkeeper("list_peers"), "peers and their balances")
+    command = _add(actions, "set", bookkeeper("set_peer"), "change a peer's record")
+    command.add_argument("id")
+    command.add_argument("--max-balance", type=int, help="what it may owe us; 0 is the default")
+    command.add_argument("--max-packet", type=int, help="its largest packet; 0 is the default")
+    command.add_argument("--endpoint", help="URL where the peer takes packets")
+    command.add_argument("--active", action=argparse.BooleanOptionalAction,
+                         help="whether packets are taken from it and sent to it")  # fmt: skip
     for name, about in (("show", "one peer"), ("remove", "forget a peer")):
         _add(actions, name, bookkeeper(f"{name}_peer"), about).add_argument("id")
 
     _add(
         commands, "ledger", bookkeeper("statement"), "a peer's statement: what passed, what is owed"
     ).add_argument("id")
+
+
+def _add_following(commands: Commands) -> None:
+    command = _add(commands, "follow", follower("follow"), "follow an agent: follow = peer")
+    command.add_argument("pubkey", type=_pubkey, help="its public key")
+    command.add_argument("--relay", default="", help="WebSocket URL where it is read")
+    command = _add(commands, "unfollow", follower("unfollow"), "follow an agent no longer")
+    command.add_argument("pubkey", type=_pubkey)
+    _add(commands, "follows", follower("list_follows"), "who is followed, and who is a peer")
+    _add(commands, "upkeep", follower("upkeep"),
+         "read followed agents' relays, make peers, announce routes, settle: now")  # fmt: skip
 
 
 def _add_routing(commands: Commands) -> None:

@@ -18,6 +18,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from farthing.agent import Agent
 from farthing.cloud import runtime
+from farthing.cloud.relays import SocketRelays
 from farthing.nostr.messages import Verb, notice
 from farthing.relay.identity import publish_identity
 from farthing.relay.sealed_sets import SEALED
@@ -123,7 +124,7 @@ class Server:
         self._meter = LocalMeter()
         agent = Agent(
             settings, self._engine, self._connections, LocalOutbound(self._hub), self._meter,
-            in_order=True,
+            SocketRelays(), in_order=True,
         )  # fmt: skip
         runtime.install(agent)
         ensure_local_peer(agent.ledger, settings)
@@ -140,8 +141,10 @@ class Server:
             runners={"sequencer": self._hub.call},
         )
         self._pump.start()
-        self._upkeep = asyncio.create_task(self._keep_up())
         await self._listen()
+        self._chores = [
+            asyncio.create_task(self._keep_clean()), asyncio.create_task(self._do_duties())
+        ]  # fmt: skip
 
     async def _listen(self) -> None:
         # Without an application around it: its router costs as much as decoding a packet.
@@ -158,7 +161,8 @@ class Server:
         goodbyes = [socket.close() for socket in self._connections.all()]
         await asyncio.gather(*goodbyes, return_exceptions=True)
         await self._runner.cleanup()
-        self._upkeep.cancel()
+        for chore in self._chores:
+            chore.cancel()
         await asyncio.to_thread(self._workers.stop)
         await asyncio.to_thread(self._pump.stop)
         await asyncio.to_thread(self._hub.stop)
@@ -166,7 +170,14 @@ class Server:
         runtime.install(None)
         self._folder.close()
 
-    async def _keep_up(self) -> None:
+    async def _do_duties(self) -> None:
+        """What schedules start in the cloud, now and at intervals."""
+        upkeep = load_handler("upkeep")
+        while self.settings.upkeep_seconds:
+            await self._workers.run(lambda: upkeep({}, None))
+            await asyncio.sleep(self.settings.upkeep_seconds)
+
+    async def _keep_clean(self) -> None:
         sweep = load_handler("sweeper")
         while True:
             await asyncio.sleep(_PURGE_SECONDS)

@@ -19,6 +19,7 @@ from farthing.nostr.events import InvalidEvent, parse_event, verify
 from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import Keeping
 from farthing.store.events import EventStore, Outcome, StoredEvent
+from farthing.store.payment import OWNER
 from farthing.store.planner import Reader, order
 from farthing.store.postings import sort_key
 from farthing.store.sqlite import SqliteEngine
@@ -88,7 +89,7 @@ class Importer:
             return str(error)
         if event.keeping is Keeping.EPHEMERAL:
             return "ephemeral"
-        return self._events.save(event)
+        return self._events.save(event, payment=OWNER)
 
 
 def import_file(data: Path, source: Path, *, progress: bool) -> ImportReport:

@@ -13,8 +13,10 @@ from farthing.ilp.known_peers import KnownPeers
 from farthing.ilp.outbound import NoOutbound, Outbound
 from farthing.relay.connections import Connections
 from farthing.relay.meter import Meter, NoMeter
+from farthing.relay.relays import NoRelays, Relays
 from farthing.settings import Settings
 from farthing.store.changes import ChangeLog
+from farthing.store.credits import CreditLimits
 from farthing.store.events import EventStore
 from farthing.store.ledger import Ledger
 from farthing.store.planner import Reader
@@ -32,6 +34,7 @@ class Agent:
     connections: Connections
     outbound: Outbound = field(default_factory=NoOutbound)
     meter: Meter = field(default_factory=NoMeter)
+    relays: Relays = field(default_factory=NoRelays)
     clock: Callable[[], float] = time.time
     # Whether messages of a connection are handled in the order in which they were sent.
     in_order: bool = False
@@ -58,7 +61,11 @@ class Agent:
 
     @cached_property
     def known_peers(self) -> KnownPeers:
-        return KnownPeers(self.ledger, self.settings.peer_cache_seconds, self.clock)
+        return KnownPeers(self.ledger, self.trust, self.settings, self.clock)
+
+    @cached_property
+    def trust(self) -> CreditLimits:
+        return CreditLimits(self.engine)
 
     @cached_property
     def changes(self) -> ChangeLog:
@@ -70,7 +77,8 @@ class Agent:
 
     @cached_property
     def routes(self) -> RoutingTable:
-        return RoutingTable(self.engine, clock=self.clock)
+        seconds = self.settings.route_cache_seconds
+        return RoutingTable(self.engine, cache_seconds=seconds, clock=self.clock)
 
     @cached_property
     def syncs(self) -> Syncs:

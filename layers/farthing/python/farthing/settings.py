@@ -77,6 +77,9 @@ class Settings:
                   " first local run."},
     )  # fmt: skip
     max_balance: int = _setting(10**15, "What a peer may owe us, where its own record does not say")
+    follow_max_balance: int = _setting(
+        10**9, "What a peer from the follow list may owe us until trust has been computed"
+    )
     max_packet: int = _setting(10**13, "Largest amount of one packet, likewise")
     packets_per_minute: int = _setting(10000, "Packets of a peer per minute")
     peer_cache_seconds: int = _setting(
@@ -91,6 +94,15 @@ class Settings:
     forward_max_ms: int = _setting(30000, "Milliseconds that we wait for the next hop at most")
     peer_with_follows: bool = _setting(
         False, "Whether followed agents become active peers at once; `1` or `0`"
+    )
+    upkeep_seconds: int = _setting(
+        600, "Seconds between two rounds of what the agent does by itself, on one machine"
+    )
+    max_gathered_relays: int = _setting(200, "Followed agents whose relays are read in a round")
+    max_gathered_events: int = _setting(5000, "Events that are read at one of them")
+    gather_seconds: int = _setting(10, "Seconds that one of them may take")
+    route_cache_seconds: int = _setting(
+        10, "Seconds that routes are remembered: a new routing table counts after them"
     )
     max_announced_routes: int = _setting(1000, "Routes in our own kind 10033")
     max_shrink_percent: int = _setting(

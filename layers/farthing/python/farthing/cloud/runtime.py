@@ -32,6 +32,7 @@ def _from_environment() -> Agent:
     from farthing.cloud.connections import GatewayConnections
     from farthing.cloud.meter import PowertoolsMeter
     from farthing.cloud.outbound import HttpOutbound
+    from farthing.cloud.relays import SocketRelays
     from farthing.settings import Settings
     from farthing.store.dynamodb import DynamoDBEngine
 
@@ -41,6 +42,7 @@ def _from_environment() -> Agent:
         engine=DynamoDBEngine(prefix=settings.table_prefix),
         connections=GatewayConnections(os.environ["FARTHING_CONNECTIONS_URL"]),
         outbound=HttpOutbound(),
+        relays=SocketRelays(),
         meter=PowertoolsMeter(),
     )
 

@@ -8,6 +8,7 @@ from farthing.ilp.oer import InvalidPacket
 Address = NewType("Address", str)
 
 MAX_LENGTH: Final = 1023
+MIN_SEGMENTS: Final = 3  # `g` and `g.agent` belong to nobody
 
 _ADDRESS: Final = re.compile(r"(g|private|example|peer|self|test[1-3]?|local)([.][a-zA-Z0-9_~-]+)+")
 
@@ -35,3 +36,8 @@ def is_prefix(prefix: str, address: str) -> bool:
 def is_peer(address: str) -> bool:
     """Whether the address means only the two ends of one link, and so is never forwarded."""
     return is_prefix("peer", address)
+
+
+def is_specific(address: str) -> bool:
+    """Whether one agent can own it: what is shorter would cover the addresses of many."""
+    return address.count(".") + 1 >= MIN_SEGMENTS

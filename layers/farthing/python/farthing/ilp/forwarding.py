@@ -64,13 +64,22 @@ def choose_next_hop(agent: Agent, passage: Passage) -> Peer:
     destination = passage.prepare.destination
     if is_peer(destination):
         raise Unreachable("what is addressed to peer. is never forwarded")
-    route = agent.routes.lookup(destination)
-    peer = None if route is None else agent.ledger.peer_by_pubkey(route.next_hop)
+    peer = _next_hop(agent, destination)
     if peer is None or not peer.endpoint or not peer.active:
         raise Unreachable(f"no route to {destination}")
     if peer.id == passage.peer.id:
         raise Unreachable("the only route leads back to where the packet came from")
     return peer
+
+
+def _next_hop(agent: Agent, destination: str) -> Peer | None:
+    """By the longest prefix, of a route or of a peer's own address; the peer itself if both say as
+    much."""
+    route = agent.routes.lookup(destination)
+    direct = agent.known_peers.by_address(destination)
+    if route is None or (direct is not None and len(direct.ilp_address) >= len(route.prefix)):
+        return direct
+    return agent.known_peers.by_pubkey(route.next_hop)
 
 
 def onward_packet(agent: Agent, passage: Passage) -> Prepare:

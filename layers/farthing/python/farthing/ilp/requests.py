@@ -80,7 +80,7 @@ def authenticate(agent: Agent, authorization: str) -> Peer:
 
 def _by_jwt(agent: Agent, token: str) -> Peer | None:
     try:
-        peer = agent.ledger.peer(jwt_subject(token))
+        peer = agent.known_peers.by_id(jwt_subject(token))
         if peer is None or not peer.jwt_secret:
             return None
         owner = bytes.fromhex(agent.settings.secret_key)

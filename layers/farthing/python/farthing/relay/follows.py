@@ -1,17 +1,21 @@
 """Follow = peer: whom the owner follows, what those agents say of themselves, and the peers that
 this makes."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from farthing.agent import Agent
 from farthing.ilp import address
 from farthing.ilp.client import NotPayable, RelayTerms, terms_from_peer_info
+from farthing.ilp.outbound import origin_of
 from farthing.ilp.peering import incoming_token
 from farthing.nostr.events import Event, is_hex64
 from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import Kind
 from farthing.store.ledger import Peer, PeerExists, hash_token
+
+log = logging.getLogger("farthing")
 
 _MOST_FOLLOWS = 5000
 
@@ -38,24 +42,43 @@ class ProposedPeer:
     is_new: bool
 
 
-def propose_peers(agent: Agent, credit: Mapping[str, int]) -> Iterator[ProposedPeer]:
-    """A peer for each followed agent that says where it takes packets. `credit` has what trust
-    allows each to owe us; those it does not know get the default of the settings."""
+def propose_peers(agent: Agent) -> Iterator[ProposedPeer]:
+    """A peer for each followed agent that says where it takes packets. What it may owe us is left
+    to trust (`KnownPeers`), and the operator's setting says whether it counts at once."""
     for pubkey in followed(agent):
         info = newest(agent, pubkey, Kind.ILP_PEER_INFO)
         terms = None if info is None else _terms(info)
-        if terms is None:
+        if terms is None or not _is_acceptable(agent, terms):
             continue
         known = agent.ledger.peer_by_pubkey(pubkey)
-        if known is not None:
-            yield ProposedPeer(known, False)
-            continue
-        peer = _peer(agent, pubkey, terms, credit.get(pubkey, 0))
         try:
-            agent.ledger.add_peer(peer)
+            peer = _propose(agent, pubkey, terms, known)
         except PeerExists:
+            log.warning("%s claims an address that another peer has", pubkey[:16])
             continue
-        yield ProposedPeer(peer, True)
+        yield ProposedPeer(peer, known is None)
+
+
+def _propose(agent: Agent, pubkey: str, terms: RelayTerms, known: Peer | None) -> Peer:
+    if known is None:
+        peer = _peer(agent, pubkey, terms)
+        agent.ledger.add_peer(peer)
+        return peer
+    if not known.from_follows:  # the operator's own record stands as it is
+        return known
+    moved = replace(known, endpoint=terms.endpoint, ilp_address=terms.destination)
+    if moved != known:
+        agent.ledger.replace_peer(moved)
+    return moved
+
+
+def drop_unfollowed(agent: Agent) -> int:
+    """Peers that came from the follow list go when they leave it; their accounts stay. How many."""
+    follows = set(followed(agent))
+    gone = [
+        peer for peer in agent.ledger.peers() if peer.from_follows and peer.pubkey not in follows
+    ]
+    return sum(agent.ledger.remove_peer(peer.id) for peer in gone)
 
 
 def _terms(info: Event) -> RelayTerms | None:
@@ -65,7 +88,23 @@ def _terms(info: Event) -> RelayTerms | None:
         return None
 
 
-def _peer(agent: Agent, pubkey: str, terms: RelayTerms, max_balance: int) -> Peer:
+def _is_acceptable(agent: Agent, terms: RelayTerms) -> bool:
+    """Whether packets could go there: to an address that is theirs alone, in money that is ours."""
+    settings, theirs = agent.settings, terms.destination
+    overlap = address.is_prefix(theirs, settings.own_ilp_address) or address.is_prefix(
+        settings.own_ilp_address, theirs
+    )
+    asset = (terms.tariff.asset_code, terms.tariff.asset_scale)
+    return (
+        address.is_specific(theirs)
+        and not address.is_peer(theirs)
+        and not overlap
+        and asset == (settings.asset_code, settings.asset_scale)
+        and origin_of(terms.endpoint) is not None
+    )
+
+
+def _peer(agent: Agent, pubkey: str, terms: RelayTerms) -> Peer:
     settings = agent.settings
     token = incoming_token(bytes.fromhex(settings.secret_key), pubkey)
     return Peer(
@@ -73,9 +112,9 @@ def _peer(agent: Agent, pubkey: str, terms: RelayTerms, max_balance: int) -> Pee
         token_hash=hash_token(token),
         ilp_address=address.parse(terms.destination),
         endpoint=terms.endpoint,
-        max_balance=max_balance,
         asset_code=terms.tariff.asset_code,
         asset_scale=terms.tariff.asset_scale,
         pubkey=pubkey,
         active=settings.peer_with_follows,
+        from_follows=True,
     )

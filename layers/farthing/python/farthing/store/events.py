@@ -157,7 +157,7 @@ class EventStore:
         raise Contended("the event is being written by others")
 
     def _commit(self, put: Put, payment: Payment | None) -> None:
-        if payment is None:
+        if payment is None or not payment.writes:
             self._engine.write(put)
             return
         try:

@@ -6,7 +6,7 @@ transaction with what it pays for, so that nothing can be half done and a repeat
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -34,6 +34,7 @@ _PEER = "peer"
 _TOKEN = "token"  # noqa: S105 - a sort key
 _BALANCE = "balance"
 _PUBKEY = "pubkey"
+_ADDRESS = "address"
 _REQUEST = "request"
 _PEERS = "peers"  # partition that lists them
 _FORMER = "former-peers"  # and those that were removed, whose history stays
@@ -56,6 +57,10 @@ class InvalidPeerId(LedgerError):
     pass
 
 
+class UnknownPeer(LedgerError):
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """Who may send packets, and how far we trust them. The token itself is nowhere kept."""
@@ -72,6 +77,7 @@ class Peer:
     pubkey: str = ""  # the peer's Nostr key: routes name their next hop by it
     outgoing_token: bytes | None = None  # what we show at the peer's endpoint, sealed
     active: bool = True  # packets are taken from it and sent to it
+    from_follows: bool = False  # kept as the follow list and the peer's own kind 10032 say
 
 
 class Balance(NamedTuple):
@@ -127,6 +133,8 @@ def _places(peer: Peer) -> list[tuple[str, str]]:
     places = [(_PEERS, peer.id), (f"token#{peer.token_hash}", _TOKEN)]
     if peer.pubkey:
         places.append((f"pubkey#{peer.pubkey}", _PUBKEY))
+    if peer.ilp_address:
+        places.append((f"address#{peer.ilp_address}", _ADDRESS))
     return places
 
 
@@ -158,8 +166,28 @@ class Ledger:
             )
         except TransactionCancelled:
             raise PeerExists(
-                f"there is a peer {peer.id!r}, or one with this token or key"
+                f"there is a peer {peer.id!r}, or one with this token, key or address"
             ) from None
+
+    def replace_peer(self, peer: Peer) -> None:
+        """Change a peer's record, all of it at once. PeerExists if its new token, key or address
+        is another's."""
+        known = self.peer(peer.id)
+        if known is None:
+            raise UnknownPeer(f"there is no peer {peer.id!r}")
+        item, before, after = asdict(peer), _places(known), _places(peer)
+        writes: list[TransactWrite] = [
+            *(Delete(Table.LEDGER, *place) for place in before if place not in after),
+            *(
+                Put(Table.LEDGER, *place, item,
+                    Equals("id", peer.id) if place in before else Absent())
+                for place in after
+            ),
+        ]  # fmt: skip
+        try:
+            self._engine.transact(writes)
+        except TransactionCancelled:
+            raise PeerExists("another peer has this token, key or address") from None
 
     def remove_peer(self, peer_id: str) -> bool:
         """Forget a peer. Its balance and receipts stay: they are history."""
@@ -182,6 +210,12 @@ class Ledger:
 
     def peer_by_pubkey(self, pubkey: str) -> Peer | None:
         return _peer(self._engine.get(Table.LEDGER, f"pubkey#{pubkey}", _PUBKEY))
+
+    def peer_by_address(self, addresses: Iterable[str]) -> Peer | None:
+        """The peer that has one of the addresses, the first of them that is a peer's."""
+        keys = [(f"address#{each}", _ADDRESS) for each in addresses]
+        found = self._engine.get_many(Table.LEDGER, keys)
+        return next((_peer(found[key]) for key in keys if key in found), None)
 
     def peers(self) -> Iterator[Peer]:
         for row in read_all(self._engine, Query(Table.LEDGER, _PEERS)):

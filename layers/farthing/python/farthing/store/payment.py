@@ -12,6 +12,10 @@ class Payment:
     reference: str  # kept with what was paid for: it leads back to the receipt
 
 
+# What the owner brings in costs nobody anything: imports, syncs, what the agent gathers.
+OWNER = Payment((), "owner")
+
+
 class PaymentRefused(Exception):
     """The payment's own conditions do not hold: for each of its writes, whether, and what stands
     there instead."""
