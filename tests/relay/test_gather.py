@@ -1,0 +1,137 @@
+"""Reading the graph at followed agents' relays."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from farthing.agent import Agent
+from farthing.nostr.events import public_key_of
+from farthing.relay.audit import audit
+from farthing.relay.gather import gather, is_relay_url
+from farthing.relay.relays import RelayFailed
+from farthing.store.ledger import Peer, hash_token
+from farthing.store.sqlite import SqliteEngine
+from tests.relay.world import ALICE, BOB, OWNER, Clock, make_agent, signed
+
+ALICE_KEY, BOB_KEY = public_key_of(ALICE), public_key_of(BOB)
+
+
+class Elsewhere:
+    """Other relays, by their URLs: what each answers, whatever it is asked."""
+
+    def __init__(self, **answers: list[Any]) -> None:
+        self.answers = {f"ws://{name}.example": found for name, found in answers.items()}
+        self.asked: list[tuple[str, Any]] = []
+
+    def read(self, url: str, filters: Sequence[Any], most: int, seconds: float) -> list[Any]:
+        self.asked.append((url, filters))
+        if url not in self.answers:
+            raise RelayFailed("nobody is there")
+        return self.answers[url][:most]
+
+
+@pytest.fixture
+def agent(sqlite: SqliteEngine, clock: Clock) -> Agent:
+    return make_agent(sqlite, clock, secret_key=OWNER.hex(), price_per_byte=10)
+
+
+def follow(agent: Agent, *tags: list[str]) -> None:
+    agent.events.save(signed(kind=3, secret=OWNER, tags=[["p", *tag] for tag in tags]))
+
+
+def plain(event: Any) -> dict[str, Any]:
+    return {**event.as_dict(), "tags": [list(tag) for tag in event.tags]}
+
+
+def test_what_a_followed_agents_relay_knows_is_kept(agent: Agent) -> None:
+    follow(agent, [ALICE_KEY, "ws://alice.example"])
+    own = signed(kind=10032, secret=ALICE, tags=[["ilp_address", "g.agent.alice"]])
+    of_bob = signed(kind=10032, secret=BOB, tags=[["ilp_address", "g.agent.bob"]])
+    there = Elsewhere(alice=[plain(own), plain(of_bob)])
+
+    found = gather(replace(agent, relays=there))
+
+    assert (found.relays, found.failed, found.events) == (1, 0, 2)
+    assert agent.events.get(own.id) is not None
+    assert agent.events.get(of_bob.id) is not None
+    [(url, filters)] = there.asked
+    assert url == "ws://alice.example"
+    assert filters[0] == {"authors": [ALICE_KEY], "kinds": [3, 10032, 10033]}
+    # The owner may bring in what it likes: nothing of it is unpaid.
+    assert audit(agent).differences == []
+
+
+def test_a_second_round_keeps_nothing_twice(agent: Agent) -> None:
+    follow(agent, [ALICE_KEY, "ws://alice.example"])
+    there = Elsewhere(alice=[plain(signed(kind=10033, secret=ALICE))])
+    assert gather(replace(agent, relays=there)).events == 1
+    assert gather(replace(agent, relays=there)).events == 0
+
+
+def test_whatever_else_a_relay_sends_is_left_out(agent: Agent, clock: Clock) -> None:
+    follow(agent, [ALICE_KEY, "ws://alice.example"])
+    forged = {**plain(signed(kind=10032, secret=ALICE)), "content": "altered"}
+    wrong = [
+        None, 5, {}, {"kind": 10032}, forged,
+        plain(signed(kind=1, secret=ALICE)),  # not of the graph
+        plain(signed(kind=3, secret=OWNER, created_at=clock.now + 5)),  # ours: we know better
+        plain(signed(kind=3, secret=BOB, created_at=clock.now + 10**6)),  # from the future
+    ]  # fmt: skip
+    assert gather(replace(agent, relays=Elsewhere(alice=wrong))).events == 0
+    assert agent.events.get(forged["id"]) is None
+
+
+def test_a_relay_that_does_not_answer_is_passed_over(agent: Agent) -> None:
+    follow(agent, [BOB_KEY, "ws://gone.example"], [ALICE_KEY, "ws://alice.example"])
+    there = Elsewhere(alice=[plain(signed(kind=3, secret=ALICE))])
+    found = gather(replace(agent, relays=there))
+    assert (found.relays, found.failed, found.events) == (1, 1, 1)
+
+
+def test_only_places_that_the_owner_names_are_asked(agent: Agent) -> None:
+    """Neither what others write into their lists nor what an agent says of itself leads us away."""
+    agent.events.save(signed(kind=3, secret=ALICE, tags=[["p", BOB_KEY, "ws://evil.example"]]))
+    agent.events.save(
+        signed(kind=10032, secret=BOB, tags=[["ilp_endpoint", "http://evil.example/ilp"]])
+    )
+    follow(agent, [BOB_KEY], [ALICE_KEY, "http://alice.example"], ["no key", "ws://x.example"])
+    there = Elsewhere()
+    gather(replace(agent, relays=there))
+    assert there.asked == []
+
+    agent.ledger.add_peer(
+        Peer("bob", hash_token("t"), endpoint="https://bob.example:8443/ilp", pubkey=BOB_KEY)
+    )
+    gather(replace(agent, relays=there))
+    assert [url for url, _ in there.asked] == ["wss://bob.example:8443"]
+
+
+def test_the_settings_bound_a_round(sqlite: SqliteEngine, clock: Clock) -> None:
+    agent = make_agent(
+        sqlite, clock, secret_key=OWNER.hex(), max_gathered_relays=2, max_gathered_events=3
+    )
+    secrets = [bytes([9, number] * 16) for number in range(4)]
+    follow(agent, *([public_key_of(each), "ws://one.example"] for each in secrets))
+    many = [plain(signed(bytes([7, number] * 16), kind=3)) for number in range(10)]
+    there = Elsewhere(one=many)
+    found = gather(replace(agent, relays=there))
+    assert len(there.asked) == 2
+    assert found.events == 3
+
+
+@pytest.mark.parametrize(
+    ("url", "valid"),
+    [
+        ("ws://a.example", True),
+        ("wss://a.example:8443/path", True),
+        ("http://a.example", False),
+        ("ws://user@a.example", False),
+        ("ws://a.example\\@b", False),
+        ("ws://", False),
+        ("", False),
+    ],
+)
+def test_relay_urls(url: str, valid: bool) -> None:
+    assert is_relay_url(url) is valid
