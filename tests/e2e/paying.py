@@ -119,7 +119,7 @@ def books(relay: RelayProcess) -> dict[tuple[str, str, str], bytes]:
 
 
 def command(
-    relay: RelayProcess, *arguments: str, **options: Any
+    relay: RelayProcess, *arguments: str, timeout: float = 60, **options: Any
 ) -> "subprocess.CompletedProcess[str]":
     """`farthing ...` beside a relay, with its settings."""
     return subprocess.run(
@@ -128,7 +128,7 @@ def command(
         env=command_environment(relay),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=timeout,
         check=False,
         **options,
     )
