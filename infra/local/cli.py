@@ -138,6 +138,24 @@ def router(name: str) -> Command:
     return command
 
 
+def rebuild_routes(arguments: argparse.Namespace, settings: Settings) -> int:
+    from infra.local import rebuilding
+
+    try:
+        return rebuilding.rebuild(arguments, settings)
+    except rebuilding.ERRORS as error:
+        return _fail(error)
+
+
+def report(arguments: argparse.Namespace, settings: Settings) -> int:
+    from infra.local import reporting
+
+    try:
+        return reporting.report(arguments, settings)
+    except reporting.ERRORS as error:
+        return _fail(error)
+
+
 def _fail(error: BaseException) -> int:
     print(f"farthing: {error or type(error).__name__}", file=sys.stderr)
     return 1
@@ -153,6 +171,7 @@ def parser() -> argparse.ArgumentParser:
     _add_bookkeeping(commands)
     _add_following(commands)
     _add_routing(commands)
+    _add_report(commands)
     return top
 
 
@@ -260,6 +279,20 @@ def _add_routing(commands: Commands) -> None:
     actions = routes.add_subparsers(dest="action", metavar="ACTION")
     command = _add(actions, "explain", router("explain_route"), "how packets for an address go")
     command.add_argument("address")
+    command = _add(actions, "rebuild", rebuild_routes, "make the table from follows (Spark)")
+    command.add_argument("--input", type=Path, help="events of a file or folder: JSON lines,"
+                         " a DynamoDB export or Parquet; else the stored ones")  # fmt: skip
+    command.add_argument("--hops", type=int, default=6, help="longest path")
+    command.add_argument("--force", action="store_true", help="even if the table has shrunk much")
+    command.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _add_report(commands: Commands) -> None:
+    command = _add(commands, "report", report, "what was stored and earned, as a page (Spark)")
+    command.add_argument("-o", "--output", type=Path, default=Path("report.html"))
+    command.add_argument("--days", type=int, default=30)
+    command.add_argument("--parquet", type=Path, help="folder for the figures as Parquet")
+    command.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
 def _pubkey(text: str) -> str:
