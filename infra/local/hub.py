@@ -23,6 +23,10 @@ log = logging.getLogger("farthing")
 _MOST_AT_ONCE = 256
 
 
+# What something returned, or raised.
+Outcome = tuple[Any, Exception | None]
+
+
 class Hub:
     """`commit` makes durable what the parked handlers have written."""
 
@@ -43,7 +47,7 @@ class Hub:
 
     def call(self, work: Callable[[], Any]) -> Any:
         """Run `work` in the hub and wait for what it returns or raises; from another thread."""
-        outcome: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
+        outcome: SimpleQueue[Outcome] = SimpleQueue()
         self._ready.put(lambda: greenlet(lambda: outcome.put(_outcome_of(work))).switch())
         value, error = outcome.get()
         if error is not None:
@@ -72,19 +76,20 @@ class Hub:
         self._parked.append(getcurrent())
         self._main.switch()
 
-    def call_outside(self, work: Callable[[], Any]) -> Any:
-        """Have a thread do what blocks, a request say, while other handlers go on."""
-        handler, result = getcurrent(), []
+    def wait_outside(self, start: Callable[[Callable[[Outcome], None]], None]) -> Any:
+        """Wait, inside a handler, for something that goes on elsewhere, a request say. `start`
+        begins it, and hands its outcome over in the end, from whatever thread."""
+        handler, outcomes = getcurrent(), list[Outcome]()
         self._outside += 1
 
-        def call() -> None:
-            result.append(_outcome_of(work))
+        def resume(outcome: Outcome) -> None:
+            outcomes.append(outcome)
             self._ready.put(handler.switch)
 
-        threading.Thread(target=call, name="outside", daemon=True).start()
+        start(resume)
         self._main.switch()
         self._outside -= 1
-        value, error = result[0]
+        value, error = outcomes[0]
         if error is not None:
             raise error
         return value
@@ -123,7 +128,7 @@ class Hub:
         self._mailbox.put(lambda: done(result))
 
 
-def _outcome_of(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
+def _outcome_of(work: Callable[[], Any]) -> Outcome:
     try:
         return work(), None
     except Exception as error:

@@ -1,21 +1,89 @@
-"""Requests to peers from the local server: a handler in the hub must not block the others."""
+"""Requests to peers from the local server. A handler in the hub must not block the others: its
+requests go out from the event loop, where many wait at once for next to nothing."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 
-from farthing.cloud.outbound import HttpOutbound
-from farthing.ilp.outbound import Response
-from infra.local.hub import Hub
+import aiohttp
+
+from farthing.cloud.outbound import LARGEST_REPLY, HttpOutbound
+from farthing.ilp.outbound import OutboundFailed, OutboundTimeout, Response
+from infra.local.hub import Hub, Outcome
+from infra.local.workers import Mailbox
+
+_CONNECTIONS_TO_A_HOST = 64
 
 
 class LocalOutbound:
-    def __init__(self, hub: Hub) -> None:
+    """Made in the event loop, and closed there."""
+
+    def __init__(self, hub: Hub, mailbox: Mailbox) -> None:
         self._hub = hub
-        self._http = HttpOutbound()
+        self._mailbox = mailbox
+        self._blocking = HttpOutbound()  # for threads that may wait
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, limit_per_host=_CONNECTIONS_TO_A_HOST),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        await self._session.close()
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
         if not self._hub.is_inside():
-            return self._http.post(url, headers, body, timeout)
-        response: Response = self._hub.call_outside(
-            lambda: self._http.post(url, headers, body, timeout)
-        )
+            return self._blocking.post(url, headers, body, timeout)
+
+        def start(resume: Callable[[Outcome], None]) -> None:
+            self._mailbox.put(lambda: self._begin(url, headers, body, timeout, resume))
+
+        response: Response = self._hub.wait_outside(start)
         return response
+
+    def _begin(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeout: float,
+        resume: Callable[[Outcome], None],
+    ) -> None:
+        async def work() -> None:
+            try:
+                resume((await self._post(url, headers, body, timeout), None))
+            except OutboundFailed as error:
+                resume((None, error))
+            except BaseException as error:  # whoever waits must not wait for ever
+                resume((None, OutboundFailed(type(error).__name__)))
+                raise
+
+        task = asyncio.get_running_loop().create_task(work())
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _post(
+        self, url: str, headers: Mapping[str, str], body: bytes, timeout: float
+    ) -> Response:
+        try:
+            async with self._session.post(
+                url, data=body, headers=headers, timeout=aiohttp.ClientTimeout(total=timeout),
+                allow_redirects=False,  # a redirect would lead away from the registered host
+            ) as reply:  # fmt: skip
+                return Response(reply.status, await _read(reply))
+        except aiohttp.ConnectionTimeoutError:
+            raise OutboundFailed("no connection in time") from None
+        except TimeoutError:
+            raise OutboundTimeout("no answer in time") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise OutboundFailed(type(error).__name__) from None
+
+
+async def _read(reply: aiohttp.ClientResponse) -> bytes:
+    """The body, as far as it can be a packet."""
+    parts: list[bytes] = []
+    left = LARGEST_REPLY
+    while left > 0 and (part := await reply.content.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

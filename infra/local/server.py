@@ -122,8 +122,9 @@ class Server:
             self._mailbox, settings.max_send_buffer, settings.workers
         )
         self._meter = LocalMeter()
+        self._outbound = LocalOutbound(self._hub, self._mailbox)
         agent = Agent(
-            settings, self._engine, self._connections, LocalOutbound(self._hub), self._meter,
+            settings, self._engine, self._connections, self._outbound, self._meter,
             SocketRelays(), in_order=True,
         )  # fmt: skip
         runtime.install(agent)
@@ -166,6 +167,7 @@ class Server:
         await asyncio.to_thread(self._workers.stop)
         await asyncio.to_thread(self._pump.stop)
         await asyncio.to_thread(self._hub.stop)
+        await self._outbound.close()
         await asyncio.to_thread(self._engine.close)
         runtime.install(None)
         self._folder.close()

@@ -20,6 +20,7 @@ from tests.e2e.relay_process import ROOT
 BENCHES = (
     "ingest",
     "paid",
+    "forwarding",
     "req",
     "fan_out",
     "changes",

@@ -7,7 +7,7 @@ import urllib3
 from farthing.ilp.outbound import OutboundFailed, OutboundTimeout, Response
 
 # A reply larger than any packet is not read to its end.
-_LARGEST_REPLY = 64 * 1024
+LARGEST_REPLY = 64 * 1024
 
 
 class HttpOutbound:
@@ -26,7 +26,7 @@ class HttpOutbound:
                 preload_content=False,
             )
             try:
-                return Response(reply.status, reply.read(_LARGEST_REPLY))
+                return Response(reply.status, reply.read(LARGEST_REPLY))
             finally:
                 reply.release_conn()
         except urllib3.exceptions.ReadTimeoutError:
