@@ -4,7 +4,7 @@ named here and nowhere else."""
 import os
 import sys
 
-from aws_cdk import App, CfnResource
+from aws_cdk import App, CfnResource, CliCredentialsStackSynthesizer
 
 from infra import app as production
 from infra.edge import EdgeStack
@@ -31,7 +31,11 @@ class EmulatedEdge(EdgeStack):
 
 
 def main() -> None:
-    app = App(context={"removal": "destroy"})
+    app = App(
+        context={"removal": "destroy"},
+        # The emulator does not know the condition that the bootstrap's own roles have.
+        default_stack_synthesizer=CliCredentialsStackSynthesizer(),
+    )
     production.build(app, edge=EmulatedEdge, layer_platform=THIS_MACHINE)
     for construct in app.node.find_all():
         if isinstance(construct, CfnResource) and construct.cfn_resource_type in LEFT_OUT:

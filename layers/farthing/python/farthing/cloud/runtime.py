@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from farthing.agent import Agent
 from farthing.settings import PREFIX
@@ -50,7 +51,7 @@ def _from_environment() -> Agent:
 def read_secret(arn: str) -> str:
     from botocore.session import get_session
 
-    client = get_session().create_client("secretsmanager")
+    client: Any = get_session().create_client("secretsmanager")
     text: str = client.get_secret_value(SecretId=arn)["SecretString"]
     return text
 

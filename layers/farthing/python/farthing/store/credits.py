@@ -31,7 +31,7 @@ class CreditLimits:
         """Exactly these limits, and no others."""
         gone = self.all().keys() - limits.keys()
         # Withdrawn first: should it end halfway, nobody has more credit than either table gives.
-        writes = [
+        writes: list[Put | Delete] = [
             *(Delete(Table.ROUTES, _CREDIT, pubkey) for pubkey in sorted(gone)),
             *(Put(Table.ROUTES, _CREDIT, pubkey, {"limit": limits[pubkey]}) for pubkey in limits),
         ]
