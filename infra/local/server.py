@@ -46,7 +46,7 @@ _GOODBYE_SECONDS = 2
 _CONNECTION_SECONDS = 100 * 365 * 24 * 3600
 # Threads that compute give way to those with a commit to finish. Python's 5 ms would let a commit
 # of a hundred rows wait a hundred times.
-_SWITCH_SECONDS = 0.001
+_SWITCH_SECONDS = 0.0003
 # Objects more than before: hundreds of requests under way hold thousands, and none is garbage.
 _COLLECT_AFTER = 50_000
 
@@ -116,7 +116,7 @@ class Server:
         self._mailbox = LoopMailbox(asyncio.get_running_loop())
         self._workers = Workers(max(1, settings.workers), self._mailbox)
         self._engine = SqliteEngine(Path(settings.data))
-        self._hub = Hub(self._engine.flush, self._mailbox)
+        self._hub = Hub(self._mailbox)
         self._engine.park_in(self._hub)
         self._connections = LocalConnections(
             self._mailbox, settings.max_send_buffer, settings.workers

@@ -66,7 +66,7 @@ class _Here:
 class Importer:
     def __init__(self, engine: SqliteEngine) -> None:
         self._events = EventStore(engine)
-        self._hub = Hub(engine.flush, _Here())
+        self._hub = Hub(_Here())
         engine.park_in(self._hub)
 
     def close(self) -> None:

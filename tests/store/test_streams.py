@@ -110,8 +110,8 @@ def test_the_table_is_found_behind_any_prefix(prefix: str) -> None:
 
 
 def test_an_unknown_table_is_refused() -> None:
-    (record,) = records_of([Change(1, Table.EVENTS, "p", "s", None, {})], ARN)["Records"]
-    record["eventSourceARN"] = record["eventSourceARN"].replace("events", "other")
+    (made,) = records_of([Change(1, Table.EVENTS, "p", "s", None, {})], ARN)["Records"]
+    record = {**made, "eventSourceARN": made["eventSourceARN"].replace("events", "other")}
     with pytest.raises(ValueError, match="unknown table"):
         parse_record(record)
 

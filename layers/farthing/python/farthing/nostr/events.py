@@ -70,7 +70,10 @@ class Event:
         return any(tag and tag[0] == "-" for tag in self.tags)
 
     def first_value(self, name: str) -> str | None:
-        return next(self.values(name), None)
+        for tag in self.tags:
+            if len(tag) > 1 and tag[0] == name:
+                return tag[1]
+        return None
 
     def values(self, name: str) -> Iterator[str]:
         return (tag[1] for tag in self.tags if len(tag) > 1 and tag[0] == name)
@@ -121,6 +124,13 @@ def parse_event(value: object) -> Event:
         content=_content(value.get("content")),
         sig=value["sig"],
     )
+
+
+def known_event(json: str) -> Event:
+    """An event that was parsed and checked when it was stored, from its own JSON."""
+    fields = orjson.loads(json)
+    fields["tags"] = tuple(map(tuple, fields["tags"]))
+    return Event(**fields)
 
 
 def _integer(value: Mapping[str, object], name: str, most: int) -> int:

@@ -47,6 +47,9 @@ class Verb(StrEnum):
     NEG_CLOSE = "NEG-CLOSE"  # NIP-77
 
 
+_VERBS = {verb.value: verb for verb in Verb}
+
+
 @dataclass(frozen=True, slots=True)
 class ClientMessage:
     """A verb and what followed it, not yet understood: each verb reads its own parts."""
@@ -76,10 +79,10 @@ def parse_message(frame: str | bytes) -> ClientMessage:
         raise InvalidMessage("not JSON") from error
     if type(value) is not list or not value or type(value[0]) is not str:
         raise InvalidMessage("not an array that starts with a verb")
-    try:
-        return ClientMessage(Verb(value[0]), value[1:])
-    except ValueError as error:
-        raise InvalidMessage(f"unknown verb {value[0][:32]!r}") from error
+    verb = _VERBS.get(value[0])
+    if verb is None:
+        raise InvalidMessage(f"unknown verb {value[0][:32]!r}")
+    return ClientMessage(verb, value[1:])
 
 
 def _frame(*parts: object) -> str:

@@ -11,9 +11,7 @@ from enum import Enum, auto
 from functools import cached_property, partial
 from typing import Any
 
-import orjson
-
-from farthing.nostr.events import Event, is_hex64, parse_event
+from farthing.nostr.events import Event, is_hex64, known_event
 from farthing.nostr.kinds import Keeping, Kind, keeping
 from farthing.store.payment import Payment, raise_if_refused
 from farthing.store.postings import posting_keys, postings_of, short_value
@@ -60,7 +58,7 @@ class StoredEvent:
 
     @cached_property
     def event(self) -> Event:
-        return parse_event(orjson.loads(self.json))
+        return known_event(self.json)
 
 
 def event_item(event: Event, written: int, payment: Payment | None = None) -> Item:

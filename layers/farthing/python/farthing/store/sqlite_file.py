@@ -5,9 +5,11 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from farthing.store import sqlite_rows
 from farthing.store.limits import check_size, last_of_each
 from farthing.store.sqlite_items import decode_item, encode_item
 from farthing.store.table import (
@@ -118,16 +120,22 @@ class _State:
         self.after: dict[_Place, _Stored | None] = {}
         self.changes: list[tuple[_Place, bytes | None, bytes | None]] = []
 
+    def load(self, units: Sequence[Unit]) -> None:
+        """Read what the units depend on, all at once."""
+        wanted: dict[Table, dict[Key, None]] = {}
+        for unit in units:
+            for step in unit.steps:
+                if unit.returns or not _is_blind(step.write):
+                    table, pk, sk = step.place
+                    wanted.setdefault(table, {})[pk, sk] = None
+        for table, keys in wanted.items():
+            found = sqlite_rows.read(self._connection, table, list(keys))
+            self._read.update(((table, *key), found.get(key)) for key in keys)
+
     def read(self, place: _Place) -> bytes | None:
         if place in self.after:
             stored = self.after[place]
             return None if stored is None else stored.encoded
-        if place not in self._read:
-            table, pk, sk = place
-            found = self._connection.execute(
-                f"SELECT item FROM {table} WHERE pk = ? AND sk = ?", (pk, sk)
-            ).fetchone()
-            self._read[place] = found[0] if found else None
         return self._read[place]
 
     def change(self, place: _Place, old: bytes | None, new: _Stored | None) -> None:
@@ -145,11 +153,14 @@ def _is_same(old: bytes | None, new: bytes | None) -> bool:
 
 
 class Parking(Protocol):
-    """Someone who runs many callers in one thread, and flushes for all of them."""
+    """Someone who runs many callers in one thread, and commits for all of them."""
 
     def is_inside(self) -> bool: ...
 
-    def park(self) -> None: ...
+    def park(self, commit: Callable[[], None]) -> None:
+        """Return after `commit` has been called, by whatever thread: its own, or that of somebody
+        who was parked later."""
+        ...
 
 
 class File:
@@ -206,7 +217,7 @@ class File:
         """Write the unit, together with whatever else is waiting, and return when it is durable."""
         if self.parking is not None and self.parking.is_inside():
             self.defer(unit)
-            self.parking.park()
+            self.parking.park(partial(self._commit_to, unit))
         else:
             self._submit_from_thread(unit)
         if unit.error is not None:
@@ -214,8 +225,21 @@ class File:
         return unit.result
 
     def _submit_from_thread(self, unit: Unit) -> None:
+        self.defer(unit)
+        if self._wait_for_lead(unit):
+            self._lead()
+
+    def _commit_to(self, unit: Unit) -> None:
+        """Commit a queued unit and all before it. What is behind it has its turn later: who wrote
+        that can use the time, and finds as much done."""
+        if self._wait_for_lead(unit):
+            self._lead(unit)
+
+    def _wait_for_lead(self, unit: Unit) -> bool:
+        """Whether the caller is to lead; otherwise the unit is finished."""
         with self._mutex:
-            self._pending.append(unit)
+            if unit.finished:
+                return False
             leads = not self._leading
             if leads:
                 self._leading = True
@@ -224,12 +248,19 @@ class File:
                 wake.acquire()
         if not leads:
             wake.acquire()  # until the leader is through with us or hands us the lead
-        if not unit.finished:
-            self._lead()
+        return not unit.finished
 
-    def _lead(self) -> None:
+    def _take(self, last: Unit | None) -> list[Unit]:
         with self._mutex:
-            group, self._pending = self._pending, []
+            end = len(self._pending)
+            if last is not None:
+                # By identity: units that write the same are equal.
+                end = next(at for at, unit in enumerate(self._pending, 1) if unit is last)
+            group, self._pending = self._pending[:end], self._pending[end:]
+        return group
+
+    def _lead(self, last: Unit | None = None) -> None:
+        group = self._take(last)
         streams = False
         try:
             streams = self._commit(group)
@@ -248,10 +279,10 @@ class File:
         with self._mutex:
             heir = next((unit.wake for unit in self._pending if unit.wake is not None), None)
             self._leading = heir is not None
-        for member in group:
-            member.finished = True
-            if member.wake is not None and member.wake.locked():
-                member.wake.release()
+            for member in group:
+                member.finished = True
+                if member.wake is not None and member.wake.locked():
+                    member.wake.release()
         if heir is not None:
             heir.release()
 
@@ -260,6 +291,7 @@ class File:
         self._writer.execute("BEGIN IMMEDIATE")
         try:
             state = _State(self._writer)
+            state.load(group)
             for unit in group:
                 _apply(unit, state)
             _save(self._writer, state)
@@ -294,22 +326,20 @@ def _create(connection: sqlite3.Connection, tables: Iterable[Table]) -> None:
 
 
 def _save(connection: sqlite3.Connection, state: _State) -> None:
-    puts: dict[Table, list[tuple[str, str, bytes, int | None]]] = {}
+    puts: dict[Table, list[sqlite_rows.Stored]] = {}
     deletes: dict[Table, list[Key]] = {}
     for (table, pk, sk), stored in state.after.items():
         if stored is None:
             deletes.setdefault(table, []).append((pk, sk))
         else:
-            puts.setdefault(table, []).append((pk, sk, stored.encoded, stored.expires))
+            puts.setdefault(table, []).append((pk, sk, *stored))
     for table, rows in puts.items():
-        connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?, ?)", rows)
+        sqlite_rows.put(connection, table, rows)
     for table, keys in deletes.items():
-        connection.executemany(f"DELETE FROM {table} WHERE pk = ? AND sk = ?", keys)
-    connection.executemany(
-        "INSERT INTO outbox (tbl, pk, sk, old, new) VALUES (?, ?, ?, ?, ?)",
-        # By its value: anything but a plain string is adapted, slowly.
-        [(table.value, pk, sk, old, new) for (table, pk, sk), old, new in state.changes],
-    )
+        sqlite_rows.delete(connection, table, keys)
+    # By its value: anything but a plain string is adapted, slowly.
+    changes = [(table.value, pk, sk, old, new) for (table, pk, sk), old, new in state.changes]
+    sqlite_rows.stream(connection, changes)
 
 
 def _apply(unit: Unit, state: _State) -> None:

@@ -33,6 +33,14 @@ class StreamChange:
     sequence: str
 
 
+class Record(dict[str, Any]):
+    """A record that was made here, and still knows of what: it need not be taken apart again."""
+
+    __slots__ = ("change",)
+
+    change: StreamChange
+
+
 def records_of(
     changes: Sequence["Change"], arn_prefix: str, *, created: float = 0
 ) -> dict[str, Any]:
@@ -41,8 +49,16 @@ def records_of(
     return {"Records": [_record(change, arn_prefix, created) for change in changes]}
 
 
-def _record(change: "Change", arn_prefix: str, created: float) -> dict[str, Any]:
+def _record(change: "Change", arn_prefix: str, created: float) -> Record:
     sequence = str(change.sequence).zfill(_SEQUENCE_DIGITS)
+    record = Record(_body(change, arn_prefix, created, sequence))
+    record.change = StreamChange(
+        change.table, change.pk, change.sk, change.old, change.new, sequence
+    )
+    return record
+
+
+def _body(change: "Change", arn_prefix: str, created: float, sequence: str) -> dict[str, Any]:
     return {
         "eventID": sequence,
         "eventName": _event_name(change.old, change.new),
@@ -73,6 +89,8 @@ def _images(change: "Change") -> dict[str, TypedItem]:
 
 
 def parse_record(record: Mapping[str, Any]) -> StreamChange:
+    if isinstance(record, Record):
+        return record.change
     body = record["dynamodb"]
     pk, sk = unmarshal_key(body["Keys"])
     return StreamChange(

@@ -232,7 +232,8 @@ def same(one: Value, other: Value) -> bool:
 
 
 def is_streamed(table: Table, pk: str) -> bool:
-    return table in STREAMED and pk.startswith(STREAMED[table])
+    prefix = STREAMED.get(table)
+    return prefix is not None and pk.startswith(prefix)
 
 
 def is_expired(item: Item, now: int) -> bool:
