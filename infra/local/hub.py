@@ -8,7 +8,6 @@ handing the interpreter around than on work; greenlets switch for next to nothin
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
@@ -121,8 +120,12 @@ class Hub:
     def _run_commits(self) -> None:
         """One at a time. What comes while one is under way waits for the next."""
         while (commit := self._commits.get()) is not None:
-            with suppress(StoreError):  # each who waits finds it in what it wrote
+            try:
                 commit()
+            except StoreError:
+                pass  # each who waits finds it in what it wrote
+            except Exception:
+                log.exception("a commit failed")
             self._ready.put(self._resume)
 
     def _resume(self) -> None:

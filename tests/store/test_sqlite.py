@@ -372,6 +372,7 @@ class TestExpiry:
         defer = sqlite._file.defer
 
         def renew_first(*units: object) -> None:
+            monkeypatch.undo()
             sqlite.write(Put(LEDGER, "p", "a", {EXPIRES: START + 60}))
             defer(*units)  # type: ignore[arg-type]
 

@@ -1,0 +1,166 @@
+"""The hub: many handlers in one thread, one commit for many of them, and work beside the commit."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from farthing.store.sqlite import SqliteEngine
+from farthing.store.table import Absent, ConditionFailed, Put, Table
+from infra.local.hub import Hub
+
+_SECONDS = 10
+
+
+class Here:
+    def put(self, call) -> None:
+        call()
+
+
+class Commits:
+    """Commits that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: SimpleQueue[str] = SimpleQueue()
+        self._end = threading.Semaphore(0)
+
+    def of(self, name: str):
+        def commit() -> None:
+            self.begun.put(name)
+            assert self._end.acquire(timeout=_SECONDS)
+
+        return commit
+
+    def end(self, number: int = 1) -> None:
+        self._end.release(number)
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    hub = Hub(Here())
+    yield hub
+    hub.stop()
+
+
+def test_handlers_run_while_a_commit_is_under_way(hub: Hub) -> None:
+    commits, ended = Commits(), SimpleQueue[str]()
+    hub.submit(lambda: hub.park(commits.of("first")), lambda _: ended.put("first"))
+    assert commits.begun.get(timeout=_SECONDS) == "first"
+
+    hub.submit(lambda: None, lambda _: ended.put("needs no commit"))
+
+    assert ended.get(timeout=_SECONDS) == "needs no commit"
+    commits.end()
+    assert ended.get(timeout=_SECONDS) == "first"
+
+
+def test_who_comes_during_a_commit_waits_for_the_next(hub: Hub) -> None:
+    commits, ended = Commits(), SimpleQueue[str]()
+    for name in ("first", "second"):
+        hub.submit(lambda n=name: hub.park(commits.of(n)), lambda _, n=name: ended.put(n))
+        if name == "first":
+            assert commits.begun.get(timeout=_SECONDS) == "first"
+
+    commits.end()
+
+    assert ended.get(timeout=_SECONDS) == "first"
+    assert commits.begun.get(timeout=_SECONDS) == "second"
+    assert ended.empty()
+    commits.end()
+    assert ended.get(timeout=_SECONDS) == "second"
+
+
+def test_one_commit_serves_a_group_and_leaves_the_other_half_for_the_next(hub: Hub) -> None:
+    commits, ended = Commits(), SimpleQueue[int]()
+    hub.submit(lambda: hub.park(commits.of("first")), lambda _: None)
+    assert commits.begun.get(timeout=_SECONDS) == "first"
+    for number in range(40):
+        hub.submit(lambda n=number: hub.park(commits.of(str(n))), lambda _, n=number: ended.put(n))
+    hub.call(lambda: None)  # behind them: they are parked by then
+
+    commits.end(number=4)
+
+    assert [ended.get(timeout=_SECONDS) for _ in range(40)] == list(range(40))
+    # Half of the forty; then sixteen, below which halves are not worth a commit; then the rest.
+    assert [commits.begun.get_nowait() for _ in range(3)] == ["19", "35", "39"]
+
+
+def test_stopping_finishes_what_is_parked() -> None:
+    hub, ended = Hub(Here()), SimpleQueue[str]()
+    commits = Commits()
+    hub.submit(lambda: hub.park(commits.of("last")), lambda _: ended.put("last"))
+    assert commits.begun.get(timeout=_SECONDS) == "last"
+    stopping = threading.Thread(target=hub.stop)
+    stopping.start()
+
+    commits.end()
+
+    stopping.join(_SECONDS)
+    assert not stopping.is_alive()
+    assert ended.get_nowait() == "last"
+
+
+class TestOnTheStore:
+    @pytest.fixture
+    def engine(self, tmp_path: Path, hub: Hub) -> Iterator[SqliteEngine]:
+        engine = SqliteEngine(tmp_path)
+        engine.park_in(hub)
+        yield engine
+        engine.close(flush=False)
+
+    def test_what_a_handler_has_written_is_on_the_disk_when_it_goes_on(
+        self, engine: SqliteEngine, hub: Hub, tmp_path: Path
+    ) -> None:
+        def write_and_look(number: int) -> int:
+            engine.write_batch([Put(Table.POSTINGS, "p", str(number), {})], deferred=True)
+            engine.write(Put(Table.EVENTS, str(number), "e", {}))
+            with sqlite3.connect(tmp_path / "farthing.db") as other:
+                sql = "SELECT (SELECT count(*) FROM events WHERE pk = ?) + count(*)"
+                found = other.execute(f"{sql} FROM postings WHERE sk = ?", (str(number),) * 2)
+                return found.fetchone()[0]
+
+        found: SimpleQueue[int] = SimpleQueue()
+        for number in range(200):
+            hub.submit(lambda n=number: write_and_look(n), found.put)
+
+        assert [found.get(timeout=_SECONDS) for _ in range(200)] == [2] * 200
+
+    def test_a_condition_holds_between_handlers_of_different_groups(
+        self, engine: SqliteEngine, hub: Hub
+    ) -> None:
+        won: SimpleQueue[bool] = SimpleQueue()
+
+        def claim() -> bool:
+            try:
+                engine.write(Put(Table.EVENTS, "one", "e", {}, Absent()))
+            except ConditionFailed:
+                return False
+            return True
+
+        for _ in range(100):
+            hub.submit(claim, won.put)
+
+        assert sum(won.get(timeout=_SECONDS) for _ in range(100)) == 1
+
+    def test_threads_write_beside_the_hub(self, engine: SqliteEngine, hub: Hub) -> None:
+        done: SimpleQueue[object] = SimpleQueue()
+
+        def write(name: str) -> None:
+            for number in range(50):
+                engine.write(Put(Table.EVENTS, f"{name}{number}", "e", {}))
+
+        threads = [threading.Thread(target=write, args=(f"thread-{each}-",)) for each in range(4)]
+        for thread in threads:
+            thread.start()
+        for number in range(200):
+            hub.submit(lambda n=number: engine.write(Put(Table.EVENTS, f"h{n}", "e", {})), done.put)
+        for thread in threads:
+            thread.join(_SECONDS)
+
+        assert [done.get(timeout=_SECONDS) for _ in range(200)] == [None] * 200
+        names = [f"thread-{each}-{number}" for each in range(4) for number in range(50)]
+        found = engine.get_many(Table.EVENTS, [(name, "e") for name in names])
+        assert len(found) == 200
