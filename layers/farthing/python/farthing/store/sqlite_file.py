@@ -33,7 +33,7 @@ from farthing.store.table import (
 _WRITER_CACHE_KIB = 64 * 1024
 # Every thread that reads has one. A million events are read no faster with four times as much.
 _READER_CACHE_KIB = 16 * 1024
-_CHECKPOINT_PAGES = 8000  # pages that change often reach the database file less often
+_CHECKPOINT_PAGES = 16000  # pages that change often reach the database file less often
 _SURELY_FITS = 200_000  # encoded bytes below which no item is over DynamoDB's limit
 
 _Place = tuple[Table, str, str]
