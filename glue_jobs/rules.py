@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from farthing.ilp.fees import TYPICAL_AMOUNT
 from glue_jobs.events_source import Format
 
 _DAY = 24 * 3600
@@ -37,7 +38,9 @@ class Options:
     source_format: Format = Format.JSONL
     hop_limit: int = 6
     max_fee: int = 1_000_000  # of one hop, and of one announced route
-    typical_amount: int = 10_000  # what a packet carries, to weigh fees that are a share of it
+    typical_amount: int = (
+        TYPICAL_AMOUNT  # what a packet carries, to weigh fees that are a share of it
+    )
     max_announcement_age: int = 7 * _DAY
     max_clock_skew: int = 15 * 60
     max_routes_per_peer: int = 1000

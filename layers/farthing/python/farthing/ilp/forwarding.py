@@ -10,6 +10,7 @@ from hashlib import sha256
 
 from farthing.agent import Agent
 from farthing.ilp.address import is_peer
+from farthing.ilp.fees import forwarding_fee
 from farthing.ilp.outbound import OutboundFailed, OutboundTimeout
 from farthing.ilp.packet import Fulfill, InvalidPacket, Prepare, Reject, decode_reply, encode
 from farthing.ilp.passage import Passage
@@ -65,7 +66,7 @@ def choose_next_hop(agent: Agent, passage: Passage) -> Peer:
     if is_peer(destination):
         raise Unreachable("what is addressed to peer. is never forwarded")
     peer = _next_hop(agent, destination)
-    if peer is None or not peer.endpoint or not peer.active:
+    if peer is None or not peer.takes_packets:
         raise Unreachable(f"no route to {destination}")
     if peer.id == passage.peer.id:
         raise Unreachable("the only route leads back to where the packet came from")
@@ -85,7 +86,7 @@ def _next_hop(agent: Agent, destination: str) -> Peer | None:
 def onward_packet(agent: Agent, passage: Passage) -> Prepare:
     """The packet as it leaves: less our fee, with less time."""
     settings, amount = agent.settings, passage.prepare.amount
-    fee = settings.forward_fee + amount * settings.forward_fee_ppm // 1_000_000
+    fee = forwarding_fee(settings.forward_fee, settings.forward_fee_ppm, amount)
     if amount and amount - fee <= 0:
         raise InsufficientSourceAmount(f"the fee of {fee} leaves nothing to forward")
     expires_ms = min(

@@ -48,13 +48,20 @@ def _peer_info(agent: Agent) -> str:
 
 
 def publish_own(
-    agent: Agent, kind: Kind, tags: Sequence[Sequence[str]], content: str
+    agent: Agent,
+    kind: Kind,
+    tags: Sequence[Sequence[str]],
+    content: str,
+    renew_seconds: int | None = None,
 ) -> Event | None:
-    """Publish an event of the owner's, unless the one that stands says the same."""
+    """Publish an event of the owner's, unless the one that stands says the same, and, where it has
+    to be renewed, is no older than so many seconds."""
     current = newest(agent, agent.settings.pubkey, kind)
     wanted = tuple(tuple(tag) for tag in tags)
     if current is not None and (current.tags, current.content) == (wanted, content):
-        return None
+        is_fresh = renew_seconds is None or agent.now - current.created_at < renew_seconds
+        if is_fresh:
+            return None
     # Never older than what it replaces, whatever the clock says.
     created_at = agent.now if current is None else max(agent.now, current.created_at + 1)
     secret = bytes.fromhex(agent.settings.secret_key)

@@ -79,6 +79,10 @@ class Peer:
     active: bool = True  # packets are taken from it and sent to it
     from_follows: bool = False  # kept as the follow list and the peer's own kind 10032 say
 
+    @property
+    def takes_packets(self) -> bool:
+        return self.active and bool(self.endpoint)
+
 
 class Balance(NamedTuple):
     posted: int = 0
