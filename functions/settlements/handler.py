@@ -26,12 +26,12 @@ def handler(event: Event, _context: object) -> Response:
     if not token or not hmac.compare_digest(shown, token.encode()):
         return problem(401, "the settlement engine's token is needed")
     parts = path_of(event).strip("/").split("/")
-    peer = agent.ledger.peer(parts[1]) if len(parts) == 3 and parts[1] else None
-    if peer is None or parts[2] != "settlements":
+    is_path = len(parts) == 3 and parts[1] and parts[2] == "settlements"
+    if not is_path or not agent.ledger.has_account(account := parts[1]):
         return problem(404, "no such account")
     try:
         key = header(event, "idempotency-key")
-        return json_answer(201, receive_settlement(agent, peer, key, json_body(event)))
+        return json_answer(201, receive_settlement(agent, account, key, json_body(event)))
     except (InvalidBody, InvalidSettlement) as error:
         return problem(400, str(error))
     except KeyUsedDifferently as error:

@@ -1,7 +1,8 @@
 """Settlement engines (RFC 0038), both ways: each payment counts once, whatever is repeated."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 
 import orjson
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farthing.agent import Agent
-from farthing.ilp.outbound import OutboundFailed, Response
+from farthing.ilp.outbound import OutboundFailed, OutboundTimeout, Response
 from farthing.ilp.settlement import (
     InvalidSettlement,
     quantity,
@@ -18,31 +19,50 @@ from farthing.ilp.settlement import (
 )
 from farthing.relay.audit import audit
 from farthing.store.ledger import Hold, Peer, Receipt, hash_token
-from farthing.store.settlements import KeyUsedDifferently
+from farthing.store.settlements import KeyUsedDifferently, Settlement
 from farthing.store.table import Engine
 from tests.relay.world import Clock, make_agent
 
 ANN = Peer("ann", hash_token("ann"))
 EVE = Peer("eve", hash_token("eve"))
-FULFILLMENT, CONDITION = (
-    bytes(32).hex(),
-    ("66687aadf862bd776c8fc18b8e9f8e20089714856ee233b3902a591d0d5f2925"),
-)
 THRESHOLD = 100
 
 
 class Bank:
-    """A settlement engine that remembers what it was asked."""
+    """A settlement engine that remembers what it was asked, and pays once for a key."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str, dict[str, object]]] = []
+        self.asked: list[tuple[str, str, dict[str, str]]] = []
+        self.paid: dict[tuple[str, str], int] = {}
         self.status: int | None = 201
+        self.accounts: set[str] | None = None  # None: it knows them all
+        self.before: Callable[[], None] = lambda: None
+        self.is_mute = False
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
-        self.asked.append((url, headers["Idempotency-Key"], orjson.loads(body)))
+        key, wanted = headers.get("Idempotency-Key", ""), orjson.loads(body)
+        self.asked.append((url, key, wanted))
+        before, self.before = self.before, lambda: None
+        before()
         if self.status is None:
             raise OutboundFailed("nobody is there")
+        if url.endswith("/accounts"):
+            assert self.accounts is not None
+            self.accounts.add(wanted["id"])
+            return Response(201, b"")
+        account = url.split("/")[-2]
+        if self.accounts is not None and account not in self.accounts:
+            return Response(404, b"")
+        if self.status == 201:
+            paid = self.paid.setdefault((account, key), int(wanted["amount"]))
+            assert paid == int(wanted["amount"]), "a key stands for one amount"
+        if self.is_mute:
+            raise OutboundTimeout("the answer was lost")
         return Response(self.status, b"")
+
+    @property
+    def total(self) -> int:
+        return sum(self.paid.values())
 
 
 @pytest.fixture
@@ -63,9 +83,10 @@ def agent(engine: Engine, clock: Clock, bank: Bank) -> Agent:
 
 def forwarded(agent: Agent, amount: int, number: int = 0) -> None:
     """A packet of Ann's that Eve took on: Ann owes us, and we owe Eve."""
-    packet = f"{number:064x}"
-    hold = Hold("ann", packet, amount, agent.now_ms + 1000)
-    receipt = Receipt("ann", CONDITION, "", amount, 0, agent.now, FULFILLMENT, -1, 1, "",
+    fulfillment = number.to_bytes(32)
+    hold = Hold("ann", fulfillment.hex(), amount, agent.now_ms + 1000)
+    condition = sha256(fulfillment).hexdigest()
+    receipt = Receipt("ann", condition, "", amount, 0, agent.now, fulfillment.hex(), -1, 1, "",
                       next_hop="eve", outgoing=amount)  # fmt: skip
     assert agent.ledger.hold(hold, 10**9)
     assert agent.ledger.post(hold, agent.ledger.forwarded(receipt))
@@ -76,7 +97,7 @@ def forwarded(agent: Agent, amount: int, number: int = 0) -> None:
 
 def test_what_a_peer_has_paid_it_owes_no_longer(agent: Agent) -> None:
     forwarded(agent, 500)
-    answer = receive_settlement(agent, ANN, "key", {"amount": "300", "scale": 9})
+    answer = receive_settlement(agent, "ann", "key", {"amount": "300", "scale": 9})
     assert answer == {"amount": "300", "scale": 9}
     balance = agent.ledger.balance("ann")
     assert (balance.posted, balance.owed) == (200, 200)
@@ -86,17 +107,17 @@ def test_what_a_peer_has_paid_it_owes_no_longer(agent: Agent) -> None:
 def test_a_repeat_counts_once_and_another_amount_is_refused(agent: Agent) -> None:
     forwarded(agent, 500)
     for _ in range(3):
-        receive_settlement(agent, ANN, "key", {"amount": "300", "scale": 9})
+        receive_settlement(agent, "ann", "key", {"amount": "300", "scale": 9})
     with pytest.raises(KeyUsedDifferently):
-        receive_settlement(agent, ANN, "key", {"amount": "301", "scale": 9})
+        receive_settlement(agent, "ann", "key", {"amount": "301", "scale": 9})
     assert agent.ledger.balance("ann").posted == 200
-    receive_settlement(agent, EVE, "key", {"amount": "300", "scale": 9})  # another account's key
+    receive_settlement(agent, "eve", "key", {"amount": "300", "scale": 9})  # another account's key
     assert agent.ledger.balance("eve").posted == -300
     assert audit(agent).differences == []
 
 
 def test_paying_ahead_is_credit(agent: Agent) -> None:
-    receive_settlement(agent, ANN, "key", {"amount": "1000", "scale": 9})
+    receive_settlement(agent, "ann", "key", {"amount": "1000", "scale": 9})
     for number in range(3):
         assert agent.ledger.hold(Hold("ann", f"{number:064x}", 500, 10**15), 500)
     assert not agent.ledger.hold(Hold("ann", "cd" * 32, 1, 10**15), 500)
@@ -116,21 +137,23 @@ def test_paying_ahead_is_credit(agent: Agent) -> None:
         {"amount": "5", "scale": True},
         {"amount": "5", "scale": 256},
         {"amount": "5" * 39, "scale": 9},
+        {"amount": str(2**63), "scale": 9},
+        {"amount": "9" * 12, "scale": 0},
     ],
     ids=str,
 )
 def test_what_is_no_quantity_is_refused(agent: Agent, body: object) -> None:
     with pytest.raises(InvalidSettlement):
-        receive_settlement(agent, ANN, "key", body)
+        receive_settlement(agent, "ann", "key", body)
     assert agent.ledger.balance("ann").posted == 0
 
 
 def test_a_settlement_needs_a_key(agent: Agent) -> None:
     with pytest.raises(InvalidSettlement):
-        receive_settlement(agent, ANN, "", {"amount": "5", "scale": 9})
+        receive_settlement(agent, "ann", "", {"amount": "5", "scale": 9})
 
 
-@given(st.integers(0, 10**18), st.integers(0, 18), st.integers(0, 18))
+@given(st.integers(0, 9 * 10**9), st.integers(0, 18), st.integers(0, 9))
 def test_scales_are_converted_downwards(amount: int, given_scale: int, scale: int) -> None:
     counted = quantity({"amount": str(amount), "scale": given_scale}, scale)
     assert counted * 10**given_scale <= amount * 10**scale
@@ -157,7 +180,7 @@ def test_the_engine_is_asked_once_for_a_debt(agent: Agent, bank: Bank) -> None:
     assert audit(agent).differences == []
 
 
-@pytest.mark.parametrize("status", [None, 500, 404])
+@pytest.mark.parametrize("status", [None, 500, 400])
 def test_a_debt_that_the_engine_did_not_take_stays_and_keeps_its_key(
     agent: Agent, bank: Bank, status: int | None
 ) -> None:
@@ -167,7 +190,70 @@ def test_a_debt_that_the_engine_did_not_take_stays_and_keeps_its_key(
     assert agent.ledger.balance("eve").payable == 500
     bank.status = 201
     assert settle_payables(agent) == 1
-    assert bank.asked[0][1] == bank.asked[1][1]
+    keys = {key for _, key, _ in bank.asked if key}
+    assert len(keys) == 1
+    assert (bank.total, agent.ledger.balance("eve").payable) == (500, 0)
+    assert audit(agent).differences == []
+
+
+def test_a_debt_that_grows_while_an_answer_is_lost_is_paid_once(agent: Agent, bank: Bank) -> None:
+    """The engine has paid, and we do not know it: it must not be asked for more under a new key."""
+    forwarded(agent, 500)
+    bank.is_mute = True
+    assert settle_payables(agent) == 0
+    forwarded(agent, 300, number=1)
+    bank.is_mute = False
+    assert settle_payables(agent) == 1
+    assert (bank.total, agent.ledger.balance("eve").payable) == (500, 300)
+    assert settle_payables(agent) == 1
+    assert (bank.total, agent.ledger.balance("eve").payable) == (800, 0)
+    assert audit(agent).differences == []
+
+
+def test_two_who_settle_at_once_pay_once(agent: Agent, bank: Bank) -> None:
+    forwarded(agent, 500)
+
+    def other() -> None:
+        settle_payables(agent)
+        forwarded(agent, 7, number=1)
+
+    bank.before = other
+    settle_payables(agent)
+    assert (bank.total, agent.ledger.balance("eve").payable) == (500, 7)
+    assert settle_payables(agent) == 0
+    assert audit(agent).differences == []
+
+
+def test_who_looked_before_another_settled_begins_nothing(agent: Agent) -> None:
+    forwarded(agent, 500)
+    settlements, looked = agent.settlements, agent.settlements.last_asked("eve")
+    assert settle_payables(agent) == 1
+    late = Settlement("eve", "another key", 500, False, agent.now)
+    assert settlements.begin(late, looked) is False
+    assert settlements.finish(late) is False
+    assert agent.ledger.balance("eve").payable == 0
+    assert audit(agent).differences == []
+
+
+def test_an_engine_is_told_of_an_account_that_it_does_not_know(agent: Agent, bank: Bank) -> None:
+    forwarded(agent, 500)
+    bank.accounts = set()
+    assert settle_payables(agent) == 1
+    urls = [url.removeprefix("http://bank.example") for url, _, _ in bank.asked]
+    assert urls == ["/accounts/eve/settlements", "/accounts", "/accounts/eve/settlements"]
+    assert bank.asked[1][1:] == ("", {"id": "eve"})
+    assert bank.asked[0][1] == bank.asked[2][1]
+
+
+def test_who_is_a_peer_no_longer_is_still_owed_and_still_owes(agent: Agent, bank: Bank) -> None:
+    forwarded(agent, 500)
+    for peer in (ANN, EVE):
+        agent.ledger.remove_peer(peer.id)
+    assert settle_payables(agent) == 1
+    assert agent.ledger.has_account("ann")
+    assert not agent.ledger.has_account("nobody")
+    receive_settlement(agent, "ann", "key", {"amount": "500", "scale": 9})
+    assert agent.ledger.balance("ann").posted == agent.ledger.balance("eve").payable == 0
     assert audit(agent).differences == []
 
 

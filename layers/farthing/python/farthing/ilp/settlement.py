@@ -5,30 +5,32 @@ threshold. How money moves is the engine's business.
 """
 
 import logging
-from hashlib import sha256
+from http.client import CREATED, NOT_FOUND, OK
+from secrets import token_hex
 
 import orjson
 
 from farthing.agent import Agent
 from farthing.ilp.outbound import OutboundFailed
-from farthing.store.ledger import Peer
 from farthing.store.settlements import Settlement
 
 log = logging.getLogger("farthing")
 
 _SECONDS = 10.0
+_LARGEST = 2**63 - 1  # more than any balance holds
 
 
 class InvalidSettlement(ValueError):
     """The request says no amount that could be counted."""
 
 
-def receive_settlement(agent: Agent, peer: Peer, key: str, body: object) -> dict[str, object]:
-    """What an engine says a peer has paid, in our scale. The quantity that was counted."""
+def receive_settlement(agent: Agent, account: str, key: str, body: object) -> dict[str, object]:
+    """What an engine says the owner of an account has paid. The quantity that was counted, in our
+    scale."""
     amount = quantity(body, agent.settings.asset_scale)
     if not key:
         raise InvalidSettlement("an Idempotency-Key is needed")
-    agent.settlements.record(Settlement(peer.id, key, amount, True, agent.now))
+    agent.settlements.receive(Settlement(account, key, amount, True, agent.now))
     return {"amount": str(amount), "scale": agent.settings.asset_scale}
 
 
@@ -43,38 +45,62 @@ def quantity(body: object, scale: int) -> int:
         raise InvalidSettlement("scale is not a number from 0 to 255")
     number, shift = int(amount), scale - given
     counted: int = number * 10**shift if shift >= 0 else number // 10**-shift
+    if counted > _LARGEST:
+        raise InvalidSettlement("the amount is larger than any balance")
     return counted
 
 
 def settle_payables(agent: Agent) -> int:
-    """Ask the engine to pay every peer to whom we owe more than the threshold. How many."""
-    settings = agent.settings
-    if not settings.settlement_url:
+    """Ask the engine to pay everybody to whom we owe more than the threshold, also those who are
+    peers no longer. How many."""
+    if not agent.settings.settlement_url:
         return 0
-    asked = 0
-    for peer in agent.ledger.peers():
-        payable = agent.ledger.balance(peer.id).payable
-        if payable > settings.settlement_threshold:
-            asked += _ask(agent, peer, payable)
-    return asked
+    return sum(_settle(agent, account) for account in agent.ledger.account_ids())
 
 
-def _ask(agent: Agent, peer: Peer, amount: int) -> bool:
-    """Under a key that stands for this debt: asked again after a crash, it is paid once."""
-    total = amount + sum(
-        settlement.amount for settlement in agent.settlements.of(peer.id) if not settlement.received
-    )
-    key = sha256(f"{agent.settings.pubkey}#{peer.id}#{total}".encode()).hexdigest()
-    url = f"{agent.settings.settlement_url.rstrip('/')}/accounts/{peer.id}/settlements"
-    body = orjson.dumps({"amount": str(amount), "scale": agent.settings.asset_scale})
-    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+def _settle(agent: Agent, account: str) -> bool:
+    settlement = _due(agent, account)
+    if settlement is None or not _ask(agent, settlement):
+        return False
+    return agent.settlements.finish(settlement)
+
+
+def _due(agent: Agent, account: str) -> Settlement | None:
+    """What to ask for: what was asked for before and not taken, else the debt as it is now."""
+    last = agent.settlements.last_asked(account)
+    if last is not None and last.is_open:
+        return last.settlement
+    payable = agent.ledger.balance(account).payable
+    if payable <= agent.settings.settlement_threshold:
+        return None
+    settlement = Settlement(account, token_hex(16), payable, False, agent.now)
+    return settlement if agent.settlements.begin(settlement, last) else None
+
+
+def _ask(agent: Agent, settlement: Settlement) -> bool:
+    """Whether the engine has taken it on. One that does not know the account is told of it."""
+    place = f"/accounts/{settlement.peer}/settlements"
+    wanted = {"amount": str(settlement.amount), "scale": agent.settings.asset_scale}
+    status = _post(agent, place, wanted, settlement.key)
+    if status == NOT_FOUND and _is_done(_post(agent, "/accounts", {"id": settlement.peer})):
+        status = _post(agent, place, wanted, settlement.key)
+    return _is_done(status)
+
+
+def _is_done(status: int | None) -> bool:
+    if status is not None and status not in (OK, CREATED):
+        log.warning("the settlement engine answered HTTP %d", status)
+    return status in (OK, CREATED)
+
+
+def _post(agent: Agent, place: str, body: object, key: str = "") -> int | None:
+    """The engine's answer; None if there is none."""
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    if key:
+        headers["Idempotency-Key"] = key
+    url = agent.settings.settlement_url.rstrip("/") + place
     try:
-        response = agent.outbound.post(url, headers, body, _SECONDS)
+        return agent.outbound.post(url, headers, orjson.dumps(body), _SECONDS).status
     except OutboundFailed as error:
         log.warning("the settlement engine does not answer: %s", error)
-        return False
-    if response.status not in (200, 201):
-        log.warning("the settlement engine answered HTTP %d", response.status)
-        return False
-    agent.settlements.record(Settlement(peer.id, key, amount, False, agent.now))
-    return True
+        return None

@@ -232,6 +232,11 @@ class Ledger:
         pages = (read_all(self._engine, Query(Table.LEDGER, pk)) for pk in (_PEERS, _FORMER))
         return sorted({row.sk for rows in pages for row in rows})
 
+    def has_account(self, peer_id: str) -> bool:
+        """Whether this is or was a peer."""
+        places = [(_PEERS, peer_id), (_FORMER, peer_id)]
+        return any(self._engine.get(Table.LEDGER, *place) is not None for place in places)
+
     # Balances
 
     def balance(self, peer_id: str) -> Balance:

@@ -3,18 +3,25 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 from farthing.store.ledger import balance_place
 from farthing.store.table import (
     Absent,
     Add,
+    Condition,
+    ConditionFailed,
     Engine,
+    Equals,
     Put,
     Query,
     Table,
     TransactionCancelled,
+    TransactWrite,
     read_all,
 )
+
+_OPEN = "open"
 
 
 class KeyUsedDifferently(Exception):
@@ -32,27 +39,57 @@ class Settlement:
     time: int
 
 
+class Asked(NamedTuple):
+    """The last settlement that we asked an engine for; `is_open` until the engine has taken it."""
+
+    settlement: Settlement
+    is_open: bool
+
+
 class Settlements:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def record(self, settlement: Settlement) -> bool:
-        """Count a settlement; False if it was counted before."""
-        place = _place(settlement.peer, settlement.key)
-        lowered = ("posted", "owed") if settlement.received else ("payable",)
-        moved = dict.fromkeys(lowered, -settlement.amount)
+    def receive(self, settlement: Settlement) -> bool:
+        """Count what a peer has paid; False if it was counted before."""
+        moved = dict.fromkeys(("posted", "owed"), -settlement.amount)
         try:
-            self._engine.transact(
-                [
-                    Put(Table.LEDGER, *place, asdict(settlement), Absent()),
-                    Add(Table.LEDGER, *balance_place(settlement.peer), moved),
-                ]
-            )
+            self._engine.transact(_counted(settlement, moved))
         except TransactionCancelled as cancelled:
             standing = cancelled.current[0] or {}
-            same = ("amount", "received")
-            if any(standing.get(name) != getattr(settlement, name) for name in same):
+            if standing.get("amount") != settlement.amount or not standing.get("received"):
                 raise KeyUsedDifferently("this idempotency key was used before") from None
+            return False
+        return True
+
+    # What we pay is kept before an engine is asked for it. However often it is asked, and however
+    # the debt grows meanwhile, it is asked for the same amount under the same key, and pays once.
+
+    def last_asked(self, peer_id: str) -> Asked | None:
+        """Look here before looking at the balance: what was paid by then is not in it any more."""
+        item = self._engine.get(Table.LEDGER, *_asked(peer_id))
+        if item is None:
+            return None
+        fields = dict(item)
+        is_open = fields.pop(_OPEN)
+        return Asked(Settlement(**fields), is_open)
+
+    def begin(self, settlement: Settlement, after: Asked | None) -> bool:
+        """Keep what we are going to ask for; False if another was begun since that look."""
+        unmoved = Absent() if after is None else Equals("key", after.settlement.key)
+        try:
+            self._engine.write(_asked_for(settlement, unmoved, is_open=True))
+        except ConditionFailed:
+            return False
+        return True
+
+    def finish(self, settlement: Settlement) -> bool:
+        """Count what an engine has taken on; False if it was counted before."""
+        writes = _counted(settlement, {"payable": -settlement.amount})
+        its_own = Equals("key", settlement.key)
+        try:
+            self._engine.transact([*writes, _asked_for(settlement, its_own, is_open=False)])
+        except TransactionCancelled:
             return False
         return True
 
@@ -63,3 +100,20 @@ class Settlements:
 
 def _place(peer_id: str, key: str) -> tuple[str, str]:
     return f"settlement#{peer_id}", sha256(key.encode()).hexdigest()
+
+
+def _counted(settlement: Settlement, moved: dict[str, int]) -> list[TransactWrite]:
+    place = _place(settlement.peer, settlement.key)
+    return [
+        Put(Table.LEDGER, *place, asdict(settlement), Absent()),
+        Add(Table.LEDGER, *balance_place(settlement.peer), moved),
+    ]
+
+
+def _asked(peer_id: str) -> tuple[str, str]:
+    return f"settling#{peer_id}", "asked"
+
+
+def _asked_for(settlement: Settlement, condition: Condition, *, is_open: bool) -> Put:
+    item = {**asdict(settlement), _OPEN: is_open}
+    return Put(Table.LEDGER, *_asked(settlement.peer), item, condition)
