@@ -1,6 +1,5 @@
 """`farthing peers` and `farthing audit`: what an operator does with the ledger on one machine."""
 
-import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -139,27 +138,6 @@ def remove_peer(arguments: Namespace, settings: Settings) -> int:
         agent.ledger.remove_peer(arguments.id)
     print(f"peer {arguments.id} removed. Its balance and receipts are kept.")
     print(f"a running server refuses it after {settings.peer_cache_seconds} seconds at most")
-    return 0
-
-
-def statement(arguments: Namespace, settings: Settings) -> int:
-    """What passed between a peer and us, and where it stands."""
-    with offline_agent(settings) as agent:
-        peer = _known(agent, arguments.id)
-        rows = [
-            (receipt.time, "forwarded" if receipt.next_hop else "stored", receipt.amount,
-             receipt.event_id or f"to {receipt.next_hop}")
-            for receipt in agent.ledger.receipts(peer.id)
-        ] + [
-            (settlement.time, "settled" if settlement.received else "we settled",
-             -settlement.amount, "")
-            for settlement in agent.settlements.of(peer.id)
-        ]  # fmt: skip
-        balance = agent.ledger.balance(peer.id)
-    for when, what, amount, about in sorted(rows):
-        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(when))
-        print(f"{moment}  {what:<12}{amount:>16}  {about}")
-    print(f"owes us {balance.posted}, pending {balance.pending}, we owe {balance.payable}")
     return 0
 
 

@@ -110,6 +110,16 @@ def bookkeeper(name: str) -> Command:
     return command
 
 
+def ledger(arguments: argparse.Namespace, settings: Settings) -> int:
+    from infra.local import statements
+    from infra.local.bookkeeping import BookkeepingError
+
+    try:
+        return statements.ledger(arguments, settings)
+    except BookkeepingError as error:
+        return _fail(error)
+
+
 def follower(name: str) -> Command:
     def command(arguments: argparse.Namespace, settings: Settings) -> int:
         from infra.local import following
@@ -217,6 +227,8 @@ def _add_client(commands: Commands) -> None:
             command.add_argument("--token", default="", help="bearer token at the connector")
             command.add_argument("--connector", default="", help="URL that takes the packet")
             command.add_argument("--amount", type=int, help="pay this instead of the price")
+            command.add_argument("--max-fees", type=int, help="what connectors on the way may keep"
+                                 " beside it; as much as the price if left out")  # fmt: skip
     command = _add(commands, "watch", watch, "print events as they come")
     command.add_argument("--relay", default="", help="WebSocket URL; the local one if left out")
     command.add_argument("--filter", default="{}", help="a NIP-01 filter, as JSON")
@@ -257,9 +269,8 @@ def _add_bookkeeping(commands: Commands) -> None:
     for name, about in (("show", "one peer"), ("remove", "forget a peer")):
         _add(actions, name, bookkeeper(f"{name}_peer"), about).add_argument("id")
 
-    _add(
-        commands, "ledger", bookkeeper("statement"), "a peer's statement: what passed, what is owed"
-    ).add_argument("id")
+    command = _add(commands, "ledger", ledger, "what is owed; of one peer, all that passed")
+    command.add_argument("id", nargs="?", default="", help="the peer; all accounts if left out")
 
 
 def _add_following(commands: Commands) -> None:

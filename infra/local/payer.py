@@ -13,15 +13,17 @@ import urllib3
 from farthing.cloud.outbound import HttpOutbound
 from farthing.ilp.client import (
     NotPayable,
+    Payment,
     PaymentFailed,
     RelayTerms,
+    kept_on_the_way,
     prepare_payment,
     send_payment,
     terms_from_information,
     utc_now,
 )
 from farthing.ilp.outbound import OutboundFailed
-from farthing.ilp.packet import InvalidPacket, Reject
+from farthing.ilp.packet import Fulfill, InvalidPacket, Reject
 from farthing.ilp.toon import NotEncodable, dumps_event
 from farthing.nostr.events import Event, sign_event
 from farthing.settings import Settings
@@ -30,6 +32,7 @@ from infra.local.peers import local_token
 
 AUTHOR_FILE = "author-key"
 _TIMEOUT = 10.0
+_TRIES = 4  # a share of the amount grows with it, by less and less
 
 
 def post(arguments: Namespace, settings: Settings) -> int:
@@ -37,12 +40,11 @@ def post(arguments: Namespace, settings: Settings) -> int:
     secret = author_secret(arguments, settings)
     event = _signed(arguments, secret)
     terms = relay_terms(relay_url(arguments, settings))
-    payment = prepare_payment(event, secret, terms, utc_now(), arguments.amount)
     token = arguments.token or settings.peer_token or local_token(Path(settings.data))
     _row("event", event.id)
     _row("price", price_line(terms, event))
     started = time.perf_counter()
-    reply = send_payment(HttpOutbound(), arguments.connector or terms.endpoint, token, payment)
+    payment, reply = _pay(arguments, event, secret, terms, token)
     took = f"{(time.perf_counter() - started) * 1000:.0f} ms"
     if isinstance(reply, Reject):
         _row("rejected", f"{reply.code} {reply.message} (by {reply.triggered_by or 'unknown'})")
@@ -51,6 +53,24 @@ def post(arguments: Namespace, settings: Settings) -> int:
     _row("fulfilment", reply.fulfillment.hex())
     _row("stored", f"after {took}")
     return 0
+
+
+def _pay(
+    arguments: Namespace, event: Event, secret: bytes, terms: RelayTerms, token: str
+) -> tuple[Payment, Fulfill | Reject]:
+    """Pay the price; where connectors on the way have kept of it, try again with that on top. A
+    packet that is rejected has cost nothing."""
+    endpoint = arguments.connector or terms.endpoint
+    payment = prepare_payment(event, secret, terms, utc_now(), arguments.amount)
+    fees = payment.amount if arguments.max_fees is None else arguments.max_fees
+    most = payment.amount + (fees if arguments.amount is None else 0)
+    for _ in range(_TRIES):
+        reply = send_payment(HttpOutbound(), endpoint, token, payment)
+        kept = kept_on_the_way(reply) if isinstance(reply, Reject) else 0
+        if not kept or payment.amount + kept > most:
+            break
+        payment = prepare_payment(event, secret, terms, utc_now(), payment.amount + kept)
+    return payment, reply
 
 
 def quote(arguments: Namespace, settings: Settings) -> int:

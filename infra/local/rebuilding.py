@@ -22,6 +22,7 @@ from farthing.settings import Settings
 from farthing.store.credits import CreditLimits
 from farthing.store.routes import Generation, GenerationRefused, Route
 from infra.local.bookkeeping import offline_agent
+from infra.local.routing import hops
 from infra.local.spark import NoSpark, progress_bar, spark_session
 from infra.local.transfer import export_file
 
@@ -183,6 +184,6 @@ def _show(table: _Table) -> None:
     name, count = table.generation.name, table.generation.count
     print(f"generation {name} is in force with {count} routes:")
     for route in table.first:
-        print(f"  {route.prefix}  fee {route.fee}, {route.hops} hops by {route.next_hop[:16]}")
+        print(f"  {route.prefix}  fee {route.fee}, {hops(route.hops)} by {route.next_hop[:16]}")
     if count > len(table.first):
         print(f"  and {count - len(table.first)} more: farthing routes")

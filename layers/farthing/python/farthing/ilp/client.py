@@ -5,11 +5,14 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
+import orjson
+
 from farthing.ilp import address
 from farthing.ilp.condition import author_fulfillment, condition_of
 from farthing.ilp.outbound import Outbound
 from farthing.ilp.packet import (
     CONDITION_LENGTH,
+    Code,
     Fulfill,
     InvalidPacket,
     Prepare,
@@ -190,6 +193,18 @@ def send_payment(
     if sha256(reply.fulfillment).digest() != payment.prepare.condition:
         raise ForgedFulfillment("the fulfillment does not hash to the condition")
     return reply
+
+
+def kept_on_the_way(reject: Reject) -> int:
+    """What connectors kept of a packet that arrived with less than the price, as the receiver of it
+    says (F04); 0 for every other reject."""
+    if reject.code != Code.F04_INSUFFICIENT_DESTINATION_AMOUNT:
+        return 0
+    try:
+        told = orjson.loads(reject.data)
+        return max(0, _whole_number(told["price"]) - _whole_number(told["received"]))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return 0
 
 
 def utc_now() -> datetime:

@@ -7,6 +7,7 @@ is the condition's preimage. Condition and data go through untouched.
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from typing import NamedTuple
 
 from farthing.agent import Agent
 from farthing.ilp.address import is_peer
@@ -29,6 +30,7 @@ from farthing.ilp.reject import (
 from farthing.ilp.tokens import InvalidToken
 from farthing.relay.meter import Metric
 from farthing.store.ledger import Hold, Peer, Receipt
+from farthing.store.routes import Route
 
 OCTETS = "application/octet-stream"
 
@@ -65,7 +67,7 @@ def choose_next_hop(agent: Agent, passage: Passage) -> Peer:
     destination = passage.prepare.destination
     if is_peer(destination):
         raise Unreachable("what is addressed to peer. is never forwarded")
-    peer = _next_hop(agent, destination)
+    peer = find_way(agent, destination).peer
     if peer is None or not peer.takes_packets:
         raise Unreachable(f"no route to {destination}")
     if peer.id == passage.peer.id:
@@ -73,14 +75,21 @@ def choose_next_hop(agent: Agent, passage: Passage) -> Peer:
     return peer
 
 
-def _next_hop(agent: Agent, destination: str) -> Peer | None:
+class Way(NamedTuple):
+    """Whom packets go to, and the route that says so; no route to a peer by its own address."""
+
+    peer: Peer | None
+    route: Route | None
+
+
+def find_way(agent: Agent, destination: str) -> Way:
     """By the longest prefix, of a route or of a peer's own address; the peer itself if both say as
     much."""
     route = agent.routes.lookup(destination)
     direct = agent.known_peers.by_address(destination)
     if route is None or (direct is not None and len(direct.ilp_address) >= len(route.prefix)):
-        return direct
-    return agent.known_peers.by_pubkey(route.next_hop)
+        return Way(direct, None)
+    return Way(agent.known_peers.by_pubkey(route.next_hop), route)
 
 
 def onward_packet(agent: Agent, passage: Passage) -> Prepare:

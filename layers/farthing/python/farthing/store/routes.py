@@ -26,6 +26,8 @@ SHARDS = 16
 GENERATION_SECONDS = 7 * 24 * 3600
 _POINTER = ("live", "pointer")
 _BATCH = 500
+# Above it all look-ups are forgotten: strangers choose addresses, as many as they like.
+_MOST_REMEMBERED = 4096
 
 
 class GenerationRefused(Exception):
@@ -78,6 +80,8 @@ class RoutingTable:
         if self._generation is None:
             return None
         if address not in self._routes:
+            if len(self._routes) >= _MOST_REMEMBERED:
+                self._routes.clear()
             self._routes[address] = self._find(self._generation.name, address)
         return self._routes[address]
 
