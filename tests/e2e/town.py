@@ -18,19 +18,25 @@ NAMES = ("alice", "bob", "carol", "eve", "frank", "grace")
 FOLLOWS = {"alice": ("bob", "carol"), "bob": ("eve", "frank"), "carol": ("grace",)}
 FEE = 100
 CREDIT = 10**9
+ENGINE_TOKEN = "the-settlement-engine-of-the-town-0123456789"
 
 Money = dict[tuple[str, str], tuple[int, int, int]]
+NOTHING = (0, 0, 0)
 
 
 class Town:
-    def __init__(self, folder: Path) -> None:
-        self.agents = {name: self._agent(folder, name).start() for name in NAMES}
+    def __init__(self, folder: Path, settlement_url: str = "") -> None:
+        self.agents = {
+            name: self._agent(folder, name, settlement_url).start() for name in NAMES
+        }  # fmt: skip
 
-    def _agent(self, folder: Path, name: str) -> RelayProcess:
+    def _agent(self, folder: Path, name: str, settlement_url: str) -> RelayProcess:
         return RelayProcess(
             folder / name, port=free_port(), ilp_address=f"g.agent.{name}",
             price_per_byte=PER_BYTE, forward_fee=0 if name == "alice" else FEE, forward_fee_ppm=0,
             peer_with_follows=1, upkeep_seconds=0, peer_cache_seconds=0, route_cache_seconds=0,
+            settlement_token=ENGINE_TOKEN, settlement_threshold=0,
+            settlement_url=settlement_url if name == "alice" else "",
         )  # fmt: skip
 
     def __getitem__(self, name: str) -> RelayProcess:
@@ -92,6 +98,15 @@ class Town:
             }
         finally:
             engine.close()
+
+    def check_books(self) -> None:
+        """What one agent says that it owes is what the other says that it is owed, and nothing is
+        under way."""
+        money = self.money()
+        for one in NAMES:
+            for other in NAMES:
+                owes, is_owed = money.get((one, other), NOTHING), money.get((other, one), NOTHING)
+                assert (owes[1], owes[2]) == (0, is_owed[0]), (one, other)
 
     def audit(self) -> None:
         for name in NAMES:

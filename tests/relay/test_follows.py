@@ -142,6 +142,21 @@ def test_the_operators_own_record_stands(agent: Agent) -> None:
     assert peers(agent)[ALICE_KEY] == given
 
 
+def test_what_the_operators_record_leaves_open_is_filled(agent: Agent) -> None:
+    """Alice was given an account by her key alone; now she is followed."""
+    mine = Peer("alice", hash_token("t"), max_balance=7, pubkey=ALICE_KEY)
+    agent.ledger.add_peer(mine)
+    follow(agent, ALICE_KEY)
+    say(agent, ALICE)
+    [proposed] = propose_peers(agent)
+    filled = replace(mine, endpoint="https://alice.example/ilp", ilp_address="g.agent.alice")
+    assert proposed.peer == agent.ledger.peer("alice") == filled
+    assert drop_unfollowed(agent) == 0
+    say(agent, ALICE, at=1, ilp_endpoint="https://elsewhere.example/ilp")
+    list(propose_peers(agent))
+    assert agent.ledger.peer("alice") == filled
+
+
 def test_who_is_no_longer_followed_is_no_longer_a_peer(agent: Agent) -> None:
     follow(agent, ALICE_KEY, BOB_KEY)
     say(agent, ALICE)

@@ -64,7 +64,9 @@ def _propose(agent: Agent, pubkey: str, terms: RelayTerms, known: Peer | None) -
         peer = _peer(agent, pubkey, terms)
         agent.ledger.add_peer(peer)
         return peer
-    if not known.from_follows:  # the operator's own record stands as it is
+    # The operator's own record stands, unless it says nothing of where the peer is: whoever was let
+    # in to pay us, and is followed later, can be paid as well.
+    if not known.from_follows and (known.endpoint or known.ilp_address):
         return known
     moved = replace(known, endpoint=terms.endpoint, ilp_address=terms.destination)
     if moved != known:
