@@ -21,7 +21,10 @@ def list_routes(_arguments: Namespace, settings: Settings) -> int:
         built = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(live.built))
         print(f"generation {live.name}, {live.count} routes, built {built} UTC")
         print(f"{'prefix':<40}{'fee':>12}{'hops':>6}  next hop")
-        for route in sorted(agent.routes.routes(live.name), key=lambda route: route.prefix):
+        routes = sorted(agent.routes.routes(live.name), key=lambda route: route.prefix)
+        if live.count and not routes:
+            raise BookkeepingError("all of them have expired: farthing routes rebuild")
+        for route in routes:
             print(f"{route.prefix:<40}{route.fee:>12}{route.hops:>6}  {route.next_hop[:16]}")
     return 0
 

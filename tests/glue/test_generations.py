@@ -104,6 +104,39 @@ def test_old_generations_expire(make_engine: EngineMaker, clock: Clock) -> None:
     assert prefixes(table, "1") == set()
 
 
+def test_the_table_in_force_is_renewed_until_another_takes_its_place(
+    make_engine: EngineMaker, clock: Clock
+) -> None:
+    table = RoutingTable(make_engine())
+    publish(make_engine, "1", 3)
+    assert table.renew(NOW + GENERATION_SECONDS // 2 - 1) == 0
+
+    for half in range(1, 5):
+        clock.now = NOW + half * GENERATION_SECONDS // 2
+        assert table.renew(clock.now) == 3
+        assert table.renew(clock.now) == 0
+    assert len(prefixes(table, "1")) == 3
+    assert table.live() == Generation("1", 3, NOW), "no younger than it is"
+
+    table.put_in_force("2", 3, clock.now, shrink_percent=50, force=False)
+    clock.now += GENERATION_SECONDS
+    assert prefixes(table, "1") == set()
+
+
+def test_a_table_that_is_replaced_while_it_is_renewed_stays_replaced(
+    make_engine: EngineMaker,
+) -> None:
+    publish(make_engine, "1", 3)
+
+    def other_comes_first(_: int, operation: str) -> None:
+        if operation == "write":
+            RoutingTable(make_engine()).put_in_force("2", 3, NOW, shrink_percent=50, force=False)
+
+    RoutingTable(FaultyEngine(make_engine(), other_comes_first)).renew(NOW + GENERATION_SECONDS)
+
+    assert RoutingTable(make_engine()).live() == Generation("2", 3, NOW)
+
+
 @pytest.mark.parametrize("count", [5, 10, 100])
 def test_a_table_that_has_not_shrunk_much_passes(make_engine: EngineMaker, count: int) -> None:
     publish(make_engine, "1", 10)

@@ -19,7 +19,7 @@ from farthing.nostr.events import Event, public_key_of
 from farthing.relay.connections import Delivery
 from farthing.relay.sealed_sets import SEALED
 from farthing.store.ledger import Hold, Peer, hash_token
-from farthing.store.routes import Route
+from farthing.store.routes import GENERATION_SECONDS, Route
 from farthing.store.sessions import Feed, Lease, Sessions, Subscription, request_order
 from farthing.store.table import Table
 from infra.permissions import KEY, POSTING, TABLES
@@ -309,7 +309,8 @@ class Neighbour:
 
 
 def follow(stage: Stage) -> None:
-    """Someone is followed, says where they take packets, moves, is owed money, and is left."""
+    """Someone is followed, says where they take packets, moves, is owed money, and is left; and
+    the routing table ages."""
     settings = replace(
         stage.agent.settings, settlement_url="https://engine.example", settlement_threshold=1
     )
@@ -327,6 +328,8 @@ def follow(stage: Stage) -> None:
             relays=Neighbour(signed(kind=10032, tags=claims, created_at=first + step)),
         )
         stage.call("upkeep", {})
+    stage.clock.now += GENERATION_SECONDS // 2
+    stage.call("upkeep", {})
 
 
 def test_every_function_has_its_line() -> None:

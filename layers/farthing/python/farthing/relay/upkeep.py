@@ -1,5 +1,5 @@
 """What an agent does by itself from time to time: see what followed agents say, make peers of
-them, offer them our routes, and settle what we owe."""
+them, keep and offer our routes, and settle what we owe."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -29,6 +29,13 @@ def make_peers(agent: Agent) -> str:
     return f"proposed {len(made)} peers, dropped {drop_unfollowed(agent)}"
 
 
+def keep_routes(agent: Agent) -> str:
+    renewed = agent.routes.renew(agent.now)
+    if renewed:
+        log.warning("the routing table is days old: %d routes are kept until the next", renewed)
+    return f"renewed {renewed} routes"
+
+
 def offer_routes(agent: Agent) -> str:
     return "routes as before" if announce_routes(agent) is None else "announced our routes"
 
@@ -44,6 +51,7 @@ DUTIES: Sequence[Duty] = (
     say_who_we_are,
     see_what_followed_agents_say,
     make_peers,
+    keep_routes,
     offer_routes,
     settle,
 )

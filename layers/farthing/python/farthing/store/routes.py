@@ -1,11 +1,13 @@
 """The routing table: generations of routes, and the pointer to the one in force.
 
 A generation is written whole beside the live one, checked, and then the pointer moves. So a reader
-sees the old table or the new one, never a mix. Superseded generations expire by themselves.
+sees the old table or the new one, never a mix. Generations expire by themselves; the one in force
+is renewed for as long as no other takes its place.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -133,6 +135,21 @@ class RoutingTable:
             raise GenerationRefused("another generation was put in force meanwhile") from None
         self._cached_at = 0.0
         return generation
+
+    def renew(self, now: int) -> int:
+        """Let the table in force live on, once half of its time has gone. How many routes."""
+        pointer = self._engine.get(Table.ROUTES, *_POINTER)
+        if pointer is None:
+            return 0
+        name = pointer["generation"]
+        if now - pointer.get("renewed", pointer["built"]) < GENERATION_SECONDS // 2:
+            return 0
+        count = self.write(name, self.routes(name), now)
+        renewed = {**pointer, "renewed": now}
+        # Unless another was put in force meanwhile: then this one may expire after all.
+        with suppress(ConditionFailed):
+            self._engine.write(Put(Table.ROUTES, *_POINTER, renewed, Equals("generation", name)))
+        return count
 
     def write(self, name: str, routes: Iterable[Route], now: int) -> int:
         """Write routes, or a part of them, of a generation that is not in force yet. How many."""
