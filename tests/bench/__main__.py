@@ -29,6 +29,7 @@ BENCHES = (
     "memory",
     "negentropy_core",
     "negentropy_server",
+    "routes_spark",
 )
 _LATEST = ROOT / "bench-results" / "latest.json"
 
