@@ -273,6 +273,42 @@ def test_the_balance_limit_holds_for_what_is_forwarded(town: Town) -> None:
     assert reply.code == "T04"
 
 
+def test_the_rate_holds_for_what_is_forwarded(town: Town) -> None:
+    alice = town.agent("alice")
+    slow = replace(alice, settings=replace(alice.settings, packets_per_minute=2))
+    town.wire.agents["alice"] = slow
+    replies = [town.pay("alice", "eve", 10 + number) for number in range(3)]
+    assert [reply.code for reply in replies if isinstance(reply, Reject)] == ["R01", "R01", "T05"]
+    town.clock.now += 60
+    assert isinstance(town.pay("alice", "eve", town.price("eve") + 2 * FEE), Fulfill)
+
+
+def test_the_packet_maximum_holds_for_what_is_forwarded(town: Town) -> None:
+    alice = town.agent("alice")
+    alice.ledger.add_peer(Peer("payer", hash_token(PAYER_TOKEN), max_packet=1000))
+    reply = town.pay("alice", "eve", 1001)
+    assert isinstance(reply, Reject)
+    assert reply.code == "F08"
+    assert reply.data == (1001).to_bytes(8) + (1000).to_bytes(8)
+    assert town.wire.seen == []
+
+
+def test_a_packet_without_an_amount_goes_through_and_costs_nothing(town: Town) -> None:
+    """Whoever is at the end may want nothing; nobody on the way takes a fee of nothing."""
+    eve = town.agent("eve")
+    town.wire.agents["eve"] = replace(eve, settings=replace(eve.settings, price_per_byte=0))
+    assert isinstance(town.pay("alice", "eve", 0), Fulfill)
+    assert town.wire.seen == ["bob", "eve"]
+    assert town.money() == {}
+
+
+def test_strangers_cannot_fill_the_memory_of_routes(town: Town) -> None:
+    alice = town.agent("alice")
+    for number in range(10_000):
+        alice.routes.lookup(f"g.agent.eve.{number}")
+    assert len(alice.routes._routes) <= 4096
+
+
 def test_an_inactive_peer_neither_sends_nor_receives(town: Town) -> None:
     bob = town.agent("alice").ledger.peer("bob")
     assert bob is not None

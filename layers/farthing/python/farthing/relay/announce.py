@@ -1,6 +1,7 @@
 """Kind 10033: the routes that we offer to those who follow us, from the table in force."""
 
 from collections.abc import Iterator
+from heapq import nsmallest
 
 from farthing.agent import Agent
 from farthing.ilp.fees import TYPICAL_AMOUNT, forwarding_fee
@@ -19,10 +20,12 @@ def announce_routes(agent: Agent) -> Event | None:
     live = agent.routes.live()
     if live is None:
         return None
-    best = sorted(
-        _open_routes(agent, live.name), key=lambda each: (each.hops, each.fee, each.prefix)
+    best = nsmallest(
+        agent.settings.max_announced_routes,
+        _open_routes(agent, live.name),
+        key=lambda route: (route.hops, route.fee, route.prefix),
     )
-    tags = [_tag(agent, route) for route in best[: agent.settings.max_announced_routes]]
+    tags = [_tag(agent, route) for route in best]
     return publish_own(agent, Kind.ROUTE_ANNOUNCEMENT, tags, "", RENEW_SECONDS if tags else None)
 
 
