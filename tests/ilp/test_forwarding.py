@@ -280,7 +280,11 @@ def test_the_rate_holds_for_what_is_forwarded(town: Town) -> None:
     replies = [town.pay("alice", "eve", 10 + number) for number in range(3)]
     assert [reply.code for reply in replies if isinstance(reply, Reject)] == ["R01", "R01", "T05"]
     town.clock.now += 60
-    assert isinstance(town.pay("alice", "eve", town.price("eve") + 2 * FEE), Fulfill)
+    amount = town.price("eve") + 2 * FEE
+    assert all(isinstance(town.pay("alice", "eve", amount), Fulfill) for _ in range(2))
+    repeat = town.pay("alice", "eve", amount)
+    assert isinstance(repeat, Reject)
+    assert repeat.code == "T05", "a repeat counts as well"
 
 
 def test_the_packet_maximum_holds_for_what_is_forwarded(town: Town) -> None:

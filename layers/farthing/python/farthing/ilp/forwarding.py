@@ -36,10 +36,9 @@ OCTETS = "application/octet-stream"
 
 
 def forward(agent: Agent, passage: Passage) -> Fulfill:
-    repeated = find_receipt(agent, passage)
+    repeated = check_ledger(agent, passage)
     if repeated is not None:
         return Fulfill(bytes.fromhex(repeated.fulfillment))
-    check_rate(agent, passage)
     next_hop = choose_next_hop(agent, passage)
     onward = onward_packet(agent, passage)
     hold = hold_amount(agent, passage)
@@ -52,15 +51,21 @@ def forward(agent: Agent, passage: Passage) -> Fulfill:
     return fulfill
 
 
+def check_ledger(agent: Agent, passage: Passage) -> Receipt | None:
+    """Count the packet, also one that is a repeat; the receipt if it has been fulfilled before."""
+    packets, repeated = agent.engine.together(
+        lambda: agent.sessions.count_packet(passage.peer.id, agent.now),
+        lambda: find_receipt(agent, passage),
+    )
+    if packets > agent.settings.packets_per_minute:
+        raise RateLimited(f"at most {agent.settings.packets_per_minute} packets a minute")
+    receipt: Receipt | None = repeated
+    return receipt
+
+
 def find_receipt(agent: Agent, passage: Passage) -> Receipt | None:
     """What a packet has been fulfilled with before."""
     return agent.ledger.receipt(passage.peer.id, passage.prepare.condition.hex(), "")
-
-
-def check_rate(agent: Agent, passage: Passage) -> None:
-    most = agent.settings.packets_per_minute
-    if agent.sessions.count_packet(passage.peer.id, agent.now) > most:
-        raise RateLimited(f"at most {most} packets a minute")
 
 
 def choose_next_hop(agent: Agent, passage: Passage) -> Peer:
