@@ -211,6 +211,31 @@ def test_the_longest_prefix_wins_on_segment_boundaries(town: Town) -> None:
     assert town.wire.seen[0] == "carol"
 
 
+@pytest.mark.parametrize(
+    ("from_follows", "claimed", "owner", "taken_by"),
+    [
+        (True, "g.agent.eve.shop", "eve", "bob"),  # as in BGP: the longer claim would take it
+        (True, "g.agent.eve", "eve", "bob"),
+        (True, "g.agent.eve", "mallory", "mallory"),  # the table knows it for the owner
+        (False, "g.agent.eve.shop", "eve", "mallory"),  # the operator's own word
+    ],
+)
+def test_what_a_followed_agent_claims_counts_as_the_table_says(
+    town: Town, from_follows: bool, claimed: str, owner: str, taken_by: str
+) -> None:
+    alice = town.agent("alice")
+    town.follow("alice", "mallory")
+    known = alice.ledger.peer("mallory")
+    assert known is not None
+    alice.ledger.replace_peer(replace(known, ilp_address=claimed, from_follows=from_follows))
+    way = Route("g.agent.eve", town.key(owner), town.key("bob"), FEE, 2)
+    alice.routes.replace("second", [way], town.clock.now, shrink_percent=100, force=True)
+
+    town.pay("alice", "eve", 10**6, destination="g.agent.eve.shop.till")
+
+    assert town.wire.seen[0] == taken_by
+
+
 def test_a_packet_never_goes_back_where_it_came_from(town: Town) -> None:
     town.route("bob", eve="alice")
 

@@ -103,12 +103,33 @@ def test_what_cannot_be_a_peer_is_left_out(agent: Agent, changes: dict[str, str]
     assert peers(agent) == {}
 
 
-def test_an_address_has_one_peer(agent: Agent) -> None:
+@pytest.mark.parametrize(
+    "claimed", ["g.agent.alice", "g.agent.alice.shop", "g.agent.alice.shop.till", "g.agent.al.x"]
+)
+def test_an_address_has_one_peer(agent: Agent, claimed: str) -> None:
+    """The second is a peer all the same, which only the routing table leads to."""
+    first = "g.agent.al.x.y" if claimed == "g.agent.al.x" else "g.agent.alice"
+    follow(agent, ALICE_KEY, BOB_KEY)
+    say(agent, ALICE, ilp_address=first)
+    say(agent, BOB, ilp_endpoint="https://bob.example/ilp", ilp_address=claimed)
+    for _ in range(2):
+        list(propose_peers(agent))
+        addresses = {key: peer.ilp_address for key, peer in peers(agent).items()}
+        assert addresses == {ALICE_KEY: first, BOB_KEY: ""}
+    say(agent, BOB, at=1, ilp_endpoint="https://bob.example/ilp", ilp_address="g.agent.alicia")
+    list(propose_peers(agent))
+    assert peers(agent)[BOB_KEY].ilp_address == "g.agent.alicia"
+
+
+def test_an_address_that_is_left_can_be_had(agent: Agent) -> None:
     follow(agent, ALICE_KEY, BOB_KEY)
     say(agent, ALICE)
+    list(propose_peers(agent))
+    say(agent, ALICE, at=1, ilp_address="g.agent.anew")
     say(agent, BOB, ilp_endpoint="https://bob.example/ilp")
-    assert [proposed.peer.pubkey for proposed in propose_peers(agent)] == [ALICE_KEY]
-    assert peers(agent).keys() == {ALICE_KEY}
+    list(propose_peers(agent))
+    addresses = {key: peer.ilp_address for key, peer in peers(agent).items()}
+    assert addresses == {ALICE_KEY: "g.agent.anew", BOB_KEY: "g.agent.alice"}
 
 
 def test_a_second_round_changes_nothing(agent: Agent) -> None:

@@ -89,12 +89,18 @@ class Way(NamedTuple):
 
 def find_way(agent: Agent, destination: str) -> Way:
     """By the longest prefix, of a route or of a peer's own address; the peer itself if both say as
-    much."""
+    much. An address that a followed agent merely claims counts against the table only where the
+    table knows it for the owner: the rules against poisoning are the table's."""
     route = agent.routes.lookup(destination)
     direct = agent.known_peers.by_address(destination)
-    if route is None or (direct is not None and len(direct.ilp_address) >= len(route.prefix)):
+    if route is None or (direct is not None and _counts_against(direct, route)):
         return Way(direct, None)
     return Way(agent.known_peers.by_pubkey(route.next_hop), route)
+
+
+def _counts_against(direct: Peer, route: Route) -> bool:
+    is_its_own = not direct.from_follows or direct.pubkey == route.owner
+    return is_its_own and len(direct.ilp_address) >= len(route.prefix)
 
 
 def onward_packet(agent: Agent, passage: Passage) -> Prepare:

@@ -2,7 +2,8 @@
 this makes."""
 
 import logging
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from farthing.agent import Agent
@@ -14,6 +15,7 @@ from farthing.nostr.events import Event, is_hex64
 from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import Kind
 from farthing.store.ledger import Peer, PeerExists, hash_token
+from farthing.store.routes import prefixes_of
 
 log = logging.getLogger("farthing")
 
@@ -45,6 +47,7 @@ class ProposedPeer:
 def propose_peers(agent: Agent) -> Iterator[ProposedPeer]:
     """A peer for each followed agent that says where it takes packets. What it may owe us is left
     to trust (`KnownPeers`), and the operator's setting says whether it counts at once."""
+    taken = _TakenAddresses(peer.ilp_address for peer in agent.ledger.peers())
     for pubkey in followed(agent):
         info = newest(agent, pubkey, Kind.ILP_PEER_INFO)
         terms = None if info is None else _terms(info)
@@ -52,26 +55,54 @@ def propose_peers(agent: Agent) -> Iterator[ProposedPeer]:
             continue
         known = agent.ledger.peer_by_pubkey(pubkey)
         try:
-            peer = _propose(agent, pubkey, terms, known)
-        except PeerExists:
-            log.warning("%s claims an address that another peer has", pubkey[:16])
+            peer = _propose(agent, pubkey, terms, known, taken)
+        except PeerExists as error:
+            log.warning("%s cannot become a peer: %s", pubkey[:16], error)
             continue
         yield ProposedPeer(peer, known is None)
 
 
-def _propose(agent: Agent, pubkey: str, terms: RelayTerms, known: Peer | None) -> Peer:
+def _propose(
+    agent: Agent, pubkey: str, terms: RelayTerms, known: Peer | None, taken: "_TakenAddresses"
+) -> Peer:
     if known is None:
-        peer = _peer(agent, pubkey, terms)
+        peer = _peer(agent, pubkey, terms, taken.claim(terms.destination))
         agent.ledger.add_peer(peer)
         return peer
     # The operator's own record stands, unless it says nothing of where the peer is: whoever was let
     # in to pay us, and is followed later, can be paid as well.
     if not known.from_follows and (known.endpoint or known.ilp_address):
         return known
-    moved = replace(known, endpoint=terms.endpoint, ilp_address=terms.destination)
+    claimed = taken.claim(terms.destination, known.ilp_address)
+    moved = replace(known, endpoint=terms.endpoint, ilp_address=claimed)
     if moved != known:
         agent.ledger.replace_peer(moved)
     return moved
+
+
+class _TakenAddresses:
+    """What peers are found by, without a routing table. Of two that claim the same, or one a prefix
+    of the other's, the first has it, and the other is a peer without an address: only the routing
+    table, which knows who is nearer, leads to it."""
+
+    def __init__(self, addresses: Iterable[str]) -> None:
+        self._taken: set[str] = set()
+        self._above: Counter[str] = Counter()  # prefixes of what is taken
+        for each in addresses:
+            self._count(each, 1)
+
+    def claim(self, wanted: str, standing: str = "") -> str:
+        """The address if it is free, else none; `standing` is what the peer has had until now."""
+        self._count(standing, -1)
+        if self._above[wanted] or any(each in self._taken for each in prefixes_of(wanted)):
+            return ""
+        self._count(wanted, 1)
+        return wanted
+
+    def _count(self, each: str, by: int) -> None:
+        if each:
+            (self._taken.add if by > 0 else self._taken.discard)(each)
+            self._above.update(dict.fromkeys(prefixes_of(each.rpartition(".")[0]), by))
 
 
 def drop_unfollowed(agent: Agent) -> int:
@@ -106,13 +137,13 @@ def _is_acceptable(agent: Agent, terms: RelayTerms) -> bool:
     )
 
 
-def _peer(agent: Agent, pubkey: str, terms: RelayTerms) -> Peer:
+def _peer(agent: Agent, pubkey: str, terms: RelayTerms, ilp_address: str) -> Peer:
     settings = agent.settings
     token = incoming_token(bytes.fromhex(settings.secret_key), pubkey)
     return Peer(
         id=pubkey[:16],
         token_hash=hash_token(token),
-        ilp_address=address.parse(terms.destination),
+        ilp_address=ilp_address,
         endpoint=terms.endpoint,
         asset_code=terms.tariff.asset_code,
         asset_scale=terms.tariff.asset_scale,
