@@ -67,6 +67,8 @@ def _settle(agent: Agent, account: str) -> bool:
 
 def _due(agent: Agent, account: str) -> Settlement | None:
     """What to ask for: what was asked for before and not taken, else the debt as it is now."""
+    if not agent.ledger.balance(account).payable:  # most accounts: one look is enough
+        return None
     last = agent.settlements.last_asked(account)
     if last is not None and last.is_open:
         return last.settlement
