@@ -70,8 +70,22 @@ def _claimed(world: World, name: str, rng: random.Random) -> str:
                        f"g.{world.space}", f"peer.{world.space}.{name}", "no address"])  # fmt: skip
 
 
+def scale_free_world() -> tuple[World, list[str]]:
+    """One that is larger: a thousand agents, some of them with a hundred followers."""
+    rng, world = random.Random(7), World("scale-free")
+    graph = networkx.DiGraph(networkx.barabasi_albert_graph(1000, 3, seed=7))
+    graph.remove_edges_from(rng.sample(sorted(graph.edges), len(graph.edges) // 3))
+    for name in graph:
+        world.agent(str(name), *map(str, graph[name]), fee=rng.randrange(4),
+                    address=_claimed(world, f"n{name}", rng))  # fmt: skip
+    _, most_followed = max((degree, name) for name, degree in graph.in_degree())
+    sources = [most_followed, *rng.sample(sorted(graph), 5)]
+    return world, [world.key(str(name)) for name in sources]
+
+
 def social_graphs() -> list[tuple[World, list[str]]]:
-    """Real ones, each with a few of its agents as sources."""
+    """Of networkx: two of real people, Zachary's karate club and the families of Florence, and the
+    cast of a novel; each with a few of its agents as sources."""
     graphs = {
         "miserables": networkx.les_miserables_graph(),
         "karate": networkx.karate_club_graph(),
@@ -94,7 +108,7 @@ Tables = dict[str, dict[str, tuple]]  # routes by source and prefix
 
 @pytest.fixture(scope="module")
 def worlds() -> list[tuple[World, list[str]]]:
-    return [*map(random_world, range(GRAPHS)), *social_graphs()]
+    return [*map(random_world, range(GRAPHS - 1)), scale_free_world(), *social_graphs()]
 
 
 @pytest.fixture(scope="module")
