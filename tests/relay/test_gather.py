@@ -63,6 +63,19 @@ def test_what_a_followed_agents_relay_knows_is_kept(agent: Agent) -> None:
     assert audit(agent).differences == []
 
 
+def test_routes_are_heard_only_from_the_followed(agent: Agent) -> None:
+    follow(agent, [ALICE_KEY, "ws://alice.example"])
+    hers, of_bob = (signed(kind=10033, secret=secret) for secret in (ALICE, BOB))
+    there = Elsewhere(alice=[plain(hers), plain(of_bob)])
+
+    assert gather(replace(agent, relays=there)).events == 1
+
+    assert agent.events.get(hers.id) is not None
+    assert agent.events.get(of_bob.id) is None
+    [(_, filters)] = there.asked
+    assert filters[1] == {"kinds": [3, 10032], "limit": agent.settings.max_gathered_events}
+
+
 def test_a_second_round_keeps_nothing_twice(agent: Agent) -> None:
     follow(agent, [ALICE_KEY, "ws://alice.example"])
     there = Elsewhere(alice=[plain(signed(kind=10033, secret=ALICE))])

@@ -26,6 +26,7 @@ log = logging.getLogger("farthing")
 
 _AT_ONCE = 8  # relays that are read side by side
 GRAPH_KINDS = (Kind.FOLLOWS, Kind.ILP_PEER_INFO, Kind.ROUTE_ANNOUNCEMENT)
+_OF_ANYBODY = (Kind.FOLLOWS, Kind.ILP_PEER_INFO)  # routes are announced to followers alone
 
 
 @dataclass
@@ -37,14 +38,14 @@ class Gathered:
 
 def gather(agent: Agent) -> Gathered:
     """Ask every followed agent's relay. One that does not answer is passed over."""
-    result = Gathered()
+    result, heard = Gathered(), frozenset(followed(agent))
     with ThreadPoolExecutor(_AT_ONCE) as readers:
         for found in readers.map(lambda place: _ask(agent, *place), relays_of_followed(agent)):
             if found is None:
                 result.failed += 1
                 continue
             result.relays += 1
-            result.events += sum(_keep(agent, event) for event in _unknown(agent, found))
+            result.events += sum(_keep(agent, event) for event in _unknown(agent, found, heard))
     return result
 
 
@@ -82,10 +83,10 @@ def _peers_relay(agent: Agent, pubkey: str) -> str:
 
 
 def _ask(agent: Agent, pubkey: str, url: str) -> list[Any] | None:
-    kinds, most = [kind.value for kind in GRAPH_KINDS], agent.settings.max_gathered_events
+    most = agent.settings.max_gathered_events
     filters = [
-        {"authors": [pubkey], "kinds": kinds},
-        {"kinds": kinds, "limit": most},
+        {"authors": [pubkey], "kinds": [kind.value for kind in GRAPH_KINDS]},
+        {"kinds": [kind.value for kind in _OF_ANYBODY], "limit": most},
     ]
     try:
         return agent.relays.read(url, filters, most, agent.settings.gather_seconds)
@@ -94,15 +95,17 @@ def _ask(agent: Agent, pubkey: str, url: str) -> list[Any] | None:
         return None
 
 
-def _unknown(agent: Agent, found: list[Any]) -> Iterator[Event]:
-    """What is well formed and not stored yet: only that is worth a signature's check."""
+def _unknown(agent: Agent, found: list[Any], heard: frozenset[str]) -> Iterator[Event]:
+    """What is well formed, not stored yet, and of somebody who is heard: only that is worth a
+    signature's check."""
     events: dict[str, Event] = {}
     for each in found:
         try:
             event = parse_event(each)
         except InvalidEvent:
             continue
-        if event.kind in GRAPH_KINDS and event.pubkey != agent.settings.pubkey:
+        wanted = GRAPH_KINDS if event.pubkey in heard else _OF_ANYBODY
+        if event.kind in wanted and event.pubkey != agent.settings.pubkey:
             events[event.id] = event
     stored = agent.events.get_many(events)
     return (event for event_id, event in events.items() if event_id not in stored)
