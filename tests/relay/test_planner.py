@@ -169,6 +169,19 @@ class TestPlan:
 
         assert plan(filter).lists == [by_author(author) for author in authors]
 
+    def test_too_many_kinds_are_looked_for_in_everything(self) -> None:
+        """Each has lists of its own: thousands of them would be thousands of requests."""
+        assert len(plan(parse_filter({"kinds": list(range(64))})).lists) == 64 * len(by_kind(1))
+        assert plan(parse_filter({"kinds": list(range(65))})).lists == everything()
+
+    def test_what_is_looked_for_in_everything_is_found(self, agent: Agent) -> None:
+        events = [made(kind=kind, created_at=START - kind) for kind in (1, 2, 70, 9999)]
+        for event in events:
+            agent.events.save(event)
+        filter = parse_filter({"kinds": list(range(2, 100)), "limit": 1})
+
+        assert [found.id for found in agent.reader.find(filter)] == [events[1].id]
+
 
 class TestScanning:
     @pytest.fixture

@@ -102,7 +102,12 @@ class TestRefused:
             (
                 {"max_filter_values": 3},
                 [{"kinds": [1, 2], "#t": ["x", "y"]}],
-                "invalid: more than 3 values in a filter",
+                "invalid: more than 3 values in filters",
+            ),
+            (
+                {"max_filter_values": 3},
+                [{"kinds": [1, 2]}, {"#t": ["x", "y"]}],
+                "invalid: more than 3 values in filters",
             ),
             (
                 {},
@@ -127,6 +132,19 @@ class TestRefused:
         client.send("CLOSE", "a")
         assert client.send("REQ", "c", {}) == [["EOSE", "c"]]
         assert sorted(live(client.agent, signed())) == ["b", "c"]
+
+    def test_too_many_values_that_stay(self, agent_with: AgentWith) -> None:
+        client = Client(agent_with(max_live_values=5))
+        kinds = [1, 2, 3]
+        client.send("REQ", "a", {"kinds": kinds})
+
+        full = [["CLOSED", "b", "error: more than 5 values in subscriptions"]]
+        assert client.send("REQ", "b", {"kinds": kinds}) == full
+        assert client.send("REQ", "a", {"kinds": [*kinds, 4]}) == [["EOSE", "a"]]  # its own go
+        assert client.send("REQ", "b", {"kinds": [1], "authors": ["a" * 64]}) == [["EOSE", "b"]]
+        client.send("CLOSE", "a")
+        assert client.send("REQ", "c", {"kinds": kinds}) == [["EOSE", "c"]]
+        assert sorted(live(client.agent, signed())) == ["c"]
 
     def test_too_broad(self, agent_with: AgentWith) -> None:
         client = Client(agent_with(max_scan=3))

@@ -122,7 +122,12 @@ class Settings:
     max_message_length: int = _setting(131072, "Bytes of a WebSocket message")
     max_subscriptions: int = _setting(50, "Open subscriptions of a connection")
     max_filters: int = _setting(20, "Filters of one REQ or COUNT")
-    max_filter_values: int = _setting(2000, "Values of one filter, all its lists together")
+    max_filter_values: int = _setting(
+        2000, "Values in the filters of one request, all their lists together"
+    )
+    max_live_values: int = _setting(
+        10000, "Values that the open subscriptions of a connection are found by, all together"
+    )
     max_limit: int = _setting(5000, "Most events that one filter returns; larger limits are cut")
     default_limit: int = _setting(500, "Events that a filter without limit returns")
     max_event_tags: int = _setting(2500, "Tags of an event")

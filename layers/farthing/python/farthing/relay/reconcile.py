@@ -152,7 +152,7 @@ def _filters(agent: Agent, given: object, pubkeys: frozenset[str]) -> list[Filte
         filters = [parse_filter(value) for value in values]
     except InvalidFilter:
         raise SyncRefused(SyncError.FILTER_INVALID) from None
-    if any(filter.value_count() > settings.max_filter_values for filter in filters):
+    if sum(filter.value_count() for filter in filters) > settings.max_filter_values:
         raise SyncRefused(SyncError.FILTER_INVALID)
     return filters
 

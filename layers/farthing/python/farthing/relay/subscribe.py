@@ -1,5 +1,6 @@
 """REQ and CLOSE: open a subscription, send what is stored, and stay for what comes."""
 
+from collections.abc import Mapping
 from itertools import islice
 
 from farthing.agent import Agent
@@ -71,28 +72,36 @@ def parse_filters(agent: Agent, message: ClientMessage) -> list[Filter]:
         filters = [parse_filter(value) for value in given]
     except InvalidFilter as error:
         raise Refused(Prefix.INVALID, str(error)) from None
-    if any(filter.value_count() > settings.max_filter_values for filter in filters):
-        raise Refused(Prefix.INVALID, f"more than {settings.max_filter_values} values in a filter")
+    # Of all filters together: each value may cost a read now, and a write to stay live.
+    if sum(filter.value_count() for filter in filters) > settings.max_filter_values:
+        raise Refused(Prefix.INVALID, f"more than {settings.max_filter_values} values in filters")
     return [filter.with_limit(settings.default_limit, settings.max_limit) for filter in filters]
 
 
 def open_subscription(agent: Agent, caller: Caller, subscription: Subscription) -> frozenset[str]:
     """Save the subscription, before anything stored is read: what comes in between is then sent
     twice at worst, and never missed. Who the caller is authenticated as."""
-    connection, in_force, open_ids = agent.engine.together(
+    connection, in_force, standing = agent.engine.together(
         caller.arrive,
         lambda: agent.sessions.subscribe(subscription, agent.now),
-        lambda: agent.sessions.subscription_ids(caller.connection_id),
+        lambda: agent.sessions.open_subscriptions(caller.connection_id),
     )
     if in_force > close_order(caller.time_ms):
         raise Overtaken
     if in_force > subscription.order:
         raise Refused(Prefix.ERROR, "closed by your CLOSE of the same millisecond")
     check_readable(subscription.filters, connection.pubkeys)
-    most = agent.settings.max_subscriptions
-    if len({*open_ids, subscription.id}) > most:
-        raise TooManySubscriptions(Prefix.ERROR, f"more than {most} subscriptions")
+    _check_room(agent, {**standing, subscription.id: subscription.value_count})
     return frozenset(connection.pubkeys)
+
+
+def _check_room(agent: Agent, subscriptions: Mapping[str, int]) -> None:
+    """Every value that a subscription is found by is kept for as long as it is open."""
+    most, values = agent.settings.max_subscriptions, agent.settings.max_live_values
+    if len(subscriptions) > most:
+        raise TooManySubscriptions(Prefix.ERROR, f"more than {most} subscriptions")
+    if sum(subscriptions.values()) > values:
+        raise TooManySubscriptions(Prefix.ERROR, f"more than {values} values in subscriptions")
 
 
 def _send_stored(

@@ -29,6 +29,8 @@ from farthing.store.table import MAX_BATCH_GET, Engine, Page, Query, Table, read
 # Above this many (author, kind) pairs one list an author, with the kinds checked on the posting,
 # costs fewer requests.
 _MOST_PAIRS = 256
+# Likewise of kinds, each of which is spread over several lists: above it all events are read.
+_MOST_KINDS = 64
 _SMALLEST_PAGE = 8
 _LARGEST_PAGE = 1000
 _SCAN_PAGE = 4000
@@ -65,7 +67,7 @@ def plan(filter: Filter) -> Plan:
     if filter.tags:
         letter = min(filter.tags, key=lambda letter: (len(filter.tags[letter]), letter))
         return Plan([by_tag(letter, value) for value in sorted(filter.tags[letter])], letter)
-    if filter.kinds is not None:
+    if filter.kinds is not None and len(filter.kinds) <= _MOST_KINDS:
         return Plan([pk for kind in sorted(filter.kinds) for pk in by_kind(kind)])
     return Plan(everything())
 

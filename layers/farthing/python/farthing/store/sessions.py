@@ -95,6 +95,11 @@ class Subscription:
         return [(_listing(self.connection_id), listed), *((key, sk) for key in keys)]
 
     @property
+    def value_count(self) -> int:
+        """By how many values the index finds it: what it takes to keep."""
+        return sum(len(index_keys(filter, self.feed)) for filter in self.filters)
+
+    @property
     def traces(self) -> list[tuple[str, str]]:
         """(pk, sk) of whatever goes when the subscription does, beside its own item."""
         return [*self.entries, *([_cursor_key(self)] if self.feed is Feed.CHANGES else [])]
@@ -187,10 +192,8 @@ class Sessions:
         The order of the message that is now in force: the subscription's own, or a later one.
         """
         expires = now + self._life
-        hints = [
-            Put(Table.SESSIONS, pk, sk, {"o": subscription.order, EXPIRES: expires})
-            for pk, sk in subscription.entries
-        ]
+        hint = {"o": subscription.order, "v": subscription.value_count, EXPIRES: expires}
+        hints = [Put(Table.SESSIONS, pk, sk, hint) for pk, sk in subscription.entries]
         item = {
             "o": subscription.order,
             "f": orjson.dumps([filter.as_dict() for filter in subscription.filters]).decode(),
@@ -240,11 +243,13 @@ class Sessions:
             self._engine.write_batch(deletes)
 
     def subscription_ids(self, connection_id: str) -> set[str]:
-        return {_listed_id(sk) for sk in self._listed(connection_id)}
+        return set(self.open_subscriptions(connection_id))
 
-    def _listed(self, connection_id: str) -> list[str]:
+    def open_subscriptions(self, connection_id: str) -> dict[str, int]:
+        """The id of each, and by how many values it is found."""
         query = Query(Table.SESSIONS, _listing(connection_id), low=_LISTED)
-        return [row.sk for row in read_all(self._engine, query)]
+        rows = read_all(self._engine, query)
+        return {_listed_id(row.sk): row.item.get("v", 0) for row in rows}
 
     def count_packet(self, peer_id: str, now: int) -> int:
         """Count a packet of a peer. How many came in this minute, this one included."""
