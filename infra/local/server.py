@@ -25,6 +25,7 @@ from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Table
+from infra.local.doors import Doors, body_of, own_name
 from infra.local.folder import CannotStart, hold_folder
 from infra.local.gateway import SocketContext, http_event
 from infra.local.hub import Hub
@@ -150,7 +151,7 @@ class Server:
     async def _listen(self) -> None:
         # Without an application around it: its router costs as much as decoding a packet.
         self._runner = web.ServerRunner(
-            web.Server(self._request, access_log=None),
+            Doors(self._request, self.settings),
             handle_signals=False, shutdown_timeout=_STOP_SECONDS,
         )  # fmt: skip
         await self._runner.setup()
@@ -209,7 +210,7 @@ class Server:
             return web.Response(status=404, text="not found\n")
         event = http_event(
             request.method, request.path, request.query_string, request.headers,
-            await request.read(), request.remote or "",
+            await body_of(request, self.settings), request.remote or "",
         )  # fmt: skip
         runner = self._hub if request.path in WRITING else self._workers
         return _http_response(await run_in(runner, lambda: handler(event, None)))
@@ -219,7 +220,7 @@ class Server:
     ) -> web.WebSocketResponse:
         if self._stopping:
             raise web.HTTPServiceUnavailable
-        context = SocketContext(request.remote or "", request.host)
+        context = SocketContext(request.remote or "", own_name(request, self.settings))
         socket = Socket(
             response, request.transport, context, self._routes, self._hub, self._workers
         )

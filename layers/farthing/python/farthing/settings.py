@@ -36,7 +36,9 @@ class Settings:
         metadata={"about": "The owner's Nostr key, 64 hex digits. Made and kept in the data folder"
                   " on the first local run."},
     )  # fmt: skip
-    relay_url: str = _setting("", "Public WebSocket URL, where it differs from where we listen")
+    relay_url: str = _setting(
+        "", "Public WebSocket URL, where it differs from where we listen; AUTH takes no other"
+    )
     web_url: str = _setting(
         "", "Public HTTP URL, where it is not the WebSocket URL by the other scheme"
     )
@@ -152,6 +154,13 @@ class Settings:
     request_burst: int = _setting(1000, "Messages that may come at once on top of that")
     max_send_buffer: int = _setting(
         8 * 1024 * 1024, "Bytes that wait for a slow client before it is disconnected"
+    )
+    max_connections: int = _setting(5000, "Connections to the local server at a time")
+    max_connections_per_address: int = _setting(
+        200, "And from one address, other than this machine's own; 0 is any number"
+    )
+    request_seconds: int = _setting(
+        60, "Seconds that a request to the local server may take to arrive, or a next one"
     )
     connection_seconds: int = _setting(
         7500, "Life of a connection's records; API Gateway ends connections after two hours"

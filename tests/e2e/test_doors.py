@@ -1,0 +1,199 @@
+"""Who comes in: limits on connections, on slow requests, and on whose name we answer to."""
+
+import asyncio
+import socket
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+
+from farthing.settings import Settings
+from infra.local.doors import Doors, own_name, visitor_at
+from tests.e2e.authors import Author
+from tests.e2e.client import WAIT_SECONDS, Background, RawClient
+from tests.e2e.conftest import OPEN
+from tests.e2e.relay_process import RelayProcess
+
+
+class Transport:
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.sent = b""
+        self.is_open = True
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return self.address, 40000
+
+    def write(self, octets: bytes) -> None:
+        self.sent += octets
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+class Handler:
+    _task_handler = None
+
+
+def knock(background: Background, doors: Doors, *addresses: str) -> list[Any]:
+    """Connections from these addresses, each with its handler."""
+
+    async def all_at_once() -> list[Any]:
+        visits = _knock(doors, *addresses)
+        await asyncio.sleep(0)
+        return visits
+
+    return background.run(all_at_once())
+
+
+def _knock(doors: Doors, *addresses: str) -> list[Any]:
+    visits: list[Any] = []
+    for address in addresses:
+        handler: Any = Handler()
+        transport: Any = Transport(address)
+        doors.connection_made(handler, transport)
+        visits.append((handler, transport))
+    return visits
+
+
+def doors_with(background: Background, **settings: int) -> Doors:
+    async def make() -> Doors:
+        return Doors(lambda request: asyncio.sleep(0, None), Settings(**settings))
+
+    return background.run(make())
+
+
+class TestConnections:
+    def test_so_many_from_an_address(self, background: Background) -> None:
+        doors = doors_with(background, max_connections_per_address=2)
+        visits = knock(background, doors, "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2")
+
+        assert [transport.is_open for _, transport in visits] == [True, True, False, True]
+        assert visits[2][1].sent.startswith(b"HTTP/1.1 503 ")
+        doors.connection_lost(visits[2][0])  # who was turned away leaves no room behind
+        assert not knock(background, doors, "10.0.0.1")[0][1].is_open
+        doors.connection_lost(visits[0][0])
+        assert knock(background, doors, "10.0.0.1")[0][1].is_open
+
+    def test_this_machine_may_speak_for_many(self, background: Background) -> None:
+        doors = doors_with(background, max_connections_per_address=1)
+        visits = knock(background, doors, "127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.1")
+        assert all(transport.is_open for _, transport in visits)
+
+    @pytest.mark.parametrize(
+        ("address", "other", "same"),
+        [
+            ("10.0.0.1", "10.0.0.2", False),
+            ("::ffff:10.0.0.1", "10.0.0.1", True),
+            ("2001:db8::1", "2001:db8::ffff", True),  # one network
+            ("2001:db8::1", "2001:db8:0:1::1", False),
+            ("fe80::1%eth0", "fe80::2%eth0", True),
+        ],
+    )
+    def test_who_counts_as_one(self, address: str, other: str, same: bool) -> None:
+        one, two = (visitor_at(Transport(each)) for each in (address, other))  # type: ignore[arg-type]
+        assert (one == two) is same
+
+    def test_so_many_in_all(self, start_relay, connect, background: Background) -> None:
+        relay = start_relay(**OPEN, max_connections=3)
+        clients = [connect(relay) for _ in range(3)]
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            connect(relay)
+        assert refused.value.status == 503
+        assert [client.count({"kinds": [1]}) for client in clients] == [{"count": 0}] * 3
+
+        clients[0].close()
+        connect_when_there_is_room(background, relay).close()
+
+
+def connect_when_there_is_room(background: Background, relay: RelayProcess) -> RawClient:
+    while True:
+        try:
+            return RawClient(background, relay.url)
+        except aiohttp.WSServerHandshakeError:
+            continue
+
+
+class TestSlowRequests:
+    @pytest.mark.parametrize(
+        ("sent", "answer"),
+        [
+            (b"", b""),
+            (b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow:", b""),
+            (b"POST /v1/quotes HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", b"408"),
+            (b"POST /ilp HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", b"408"),
+        ],
+        ids=["nothing", "half a head", "half a body", "half a packet"],
+    )
+    def test_are_not_waited_for(self, start_relay, sent: bytes, answer: bytes) -> None:
+        got = talk(start_relay(request_seconds=1), sent)
+        assert got[9:12] == answer
+
+    def test_a_client_that_leaves_in_the_middle_of_one(self, start_relay, connect) -> None:
+        relay = start_relay(**OPEN)
+        place = urlsplit(relay.url)
+        head = b"POST /v1/quotes HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+        for sent in (head, head[:30], b""):
+            with socket.create_connection((place.hostname, place.port)) as line:
+                line.sendall(sent)
+        assert connect(relay).count({"kinds": [1]}) == {"count": 0}
+
+    def test_a_body_in_no_encoding(self, start_relay) -> None:
+        head = b"POST /v1/quotes HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        got = talk(
+            start_relay(request_seconds=1),
+            head + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+        )
+        assert got[9:12] == b"400"
+
+
+def talk(relay: RelayProcess, sent: bytes) -> bytes:
+    """Everything that comes until the server hangs up."""
+    place = urlsplit(relay.url)
+    with socket.create_connection((place.hostname, place.port)) as line:
+        line.settimeout(WAIT_SECONDS)
+        line.sendall(sent)
+        return b"".join(iter(lambda: line.recv(65536), b""))
+
+
+class TestWhoWeAre:
+    @pytest.mark.parametrize(
+        ("host", "reached", "name"),
+        [
+            ("127.0.0.1:7777", "127.0.0.1", "127.0.0.1"),
+            ("localhost:7777", "127.0.0.1", "localhost"),
+            ("[::1]:7777", "::1", "::1"),
+            ("192.168.1.5:7777", "192.168.1.5", "192.168.1.5"),
+            ("elsewhere.example", "192.168.1.5", "0.0.0.0"),
+            ("[::", "192.168.1.5", "0.0.0.0"),
+            ("", "192.168.1.5", "0.0.0.0"),
+        ],
+    )
+    def test_a_name_that_is_ours(self, host: str, reached: str, name: str) -> None:
+        request: Any = SimpleNamespace(host=host, get_extra_info=lambda _: (reached, 7777))
+        assert own_name(request, Settings(host="0.0.0.0")) == name
+
+    @pytest.mark.parametrize(
+        ("host", "accepted"), [("127.0.0.1", True), ("localhost", True), ("evil.example", False)]
+    )
+    def test_what_was_signed_for_another_relay_is_not_taken(
+        self, relay: RelayProcess, background: Background, host: str, accepted: bool
+    ) -> None:
+        """A relay hands our challenge on to a client of its own, and the answer back to us."""
+        victim = Author()
+
+        async def attack() -> Any:
+            async with (
+                aiohttp.ClientSession(headers={"Host": host}) as session,
+                session.ws_connect(relay.url) as line,
+            ):
+                await line.send_json(["COUNT", "x", {"ids": []}])
+                frames = [await line.receive_json() for _ in range(2)]
+                challenge = next(frame[1] for frame in frames if frame[0] == "AUTH")
+                tags = [["relay", f"wss://{host}"], ["challenge", challenge]]
+                await line.send_json(["AUTH", victim.event("", kind=22242, tags=tags)])
+                return await line.receive_json()
+
+        assert background.run(attack())[2] is accepted
