@@ -42,6 +42,7 @@ log = logging.getLogger("farthing")
 _PING_SECONDS = 30
 _PURGE_SECONDS = 30
 _STOP_SECONDS = 10
+_SYNC_WORKERS = 2
 _GOODBYE_SECONDS = 2
 # Nothing ends connections here as API Gateway does, and what is known of them must last as long.
 _CONNECTION_SECONDS = 100 * 365 * 24 * 3600
@@ -116,6 +117,7 @@ class Server:
         self._stopping = False
         self._mailbox = LoopMailbox(asyncio.get_running_loop())
         self._workers = Workers(max(1, settings.workers), self._mailbox)
+        self._sync_workers = Workers(_SYNC_WORKERS, self._mailbox)
         self._engine = SqliteEngine(Path(settings.data))
         self._hub = Hub(self._mailbox)
         self._engine.park_in(self._hub)
@@ -166,6 +168,7 @@ class Server:
         for chore in self._chores:
             chore.cancel()
         await asyncio.to_thread(self._workers.stop)
+        await asyncio.to_thread(self._sync_workers.stop)
         await asyncio.to_thread(self._pump.stop)
         await asyncio.to_thread(self._hub.stop)
         await self._outbound.close()
@@ -222,8 +225,9 @@ class Server:
             raise web.HTTPServiceUnavailable
         context = SocketContext(request.remote or "", own_name(request, self.settings))
         socket = Socket(
-            response, request.transport, context, self._routes, self._hub, self._workers
-        )
+            response, request.transport, context, self._routes, self._hub, self._workers,
+            self._sync_workers,
+        )  # fmt: skip
         await self._workers.run(
             lambda: self._routes["$connect"](context.event("CONNECT", "$connect"), None)
         )

@@ -21,6 +21,9 @@ _MOST_IN_HAND = 128
 _WAIT_FOR_SLOW_CLIENT = 10.0
 _LAST_FRAMES_SECONDS = 1.0
 _CONCURRENT = "EVENT"
+# What a thread is soon through with. To set up a sync takes seconds, and whatever goes by the
+# default route may turn out to be one: a few of them must not keep all others waiting.
+_QUICK = {"REQ", "CLOSE", "COUNT", "AUTH", "CHANGES"}
 
 
 class Socket:
@@ -33,6 +36,7 @@ class Socket:
     def __init__(
         self, response: web.WebSocketResponse, transport: asyncio.Transport | None,
         context: SocketContext, routes: dict[str, Handler], hub: Hub, workers: Workers,
+        sync_workers: Workers,
     ) -> None:  # fmt: skip
         self._response = response
         self._transport = transport
@@ -40,6 +44,7 @@ class Socket:
         self._routes = routes
         self._hub = hub
         self._workers = workers
+        self._sync_workers = sync_workers
         self._waiting: deque[tuple[str, str]] = deque()
         self._running = 0
         self._exclusive = False
@@ -79,8 +84,12 @@ class Socket:
             self._running += 1
             handler = self._routes.get(route) or self._routes["$default"]
             event = self.context.event("MESSAGE", route, body)
-            runner = self._hub if route == _CONCURRENT else self._workers
-            runner.submit(lambda h=handler, e=event: h(e, None), self._finished)
+            self._runner(route).submit(lambda h=handler, e=event: h(e, None), self._finished)
+
+    def _runner(self, route: str) -> Hub | Workers:
+        if route == _CONCURRENT:
+            return self._hub
+        return self._workers if route in _QUICK else self._sync_workers
 
     def _finished(self, result: dict[str, Any] | None) -> None:
         self._running -= 1

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -147,3 +148,28 @@ def test_pings_find_the_dead_and_keep_the_living(
             await session.close()
 
     background.run(scenario())
+
+
+@pytest.mark.parametrize("verb", ["NEG-OPEN", "\\u004eEG-OPEN"])
+def test_syncs_keep_nobody_else_waiting(background: Background, inside: Server, verb: str):
+    """However many are being set up, by their own route or by the default one."""
+    at_work, may_end = threading.Semaphore(0), threading.Event()
+
+    def set_up(_event, _context) -> dict:
+        at_work.release()
+        may_end.wait()
+        return {"statusCode": 200}
+
+    inside._routes.update({"NEG-OPEN": set_up, "$default": set_up})
+    syncing = [RawClient(background, f"ws://{inside.url}") for _ in range(20)]
+    try:
+        for client in syncing:
+            client.send_text(f'["{verb}","s",{{}},"6100000200"]')
+        assert at_work.acquire(timeout=FEW_SECONDS)
+        other = RawClient(background, f"ws://{inside.url}")
+        assert other.count({"kinds": [1]}) == {"count": 0}
+        other.close()
+    finally:
+        may_end.set()
+        for client in syncing:
+            client.close()
