@@ -54,12 +54,15 @@ def import_events(arguments: argparse.Namespace, settings: Settings) -> int:
 
 
 def export_events(arguments: argparse.Namespace, settings: Settings) -> int:
-    from infra.local.transfer import export_file
+    from infra.local.transfer import NotExported, export_file
 
     filter = parse_filter(json.loads(arguments.filter))
-    number = export_file(
-        Path(settings.data), arguments.output, filter, progress=not arguments.quiet
-    )
+    try:
+        number = export_file(
+            Path(settings.data), arguments.output, filter, progress=not arguments.quiet
+        )
+    except NotExported as error:
+        return _fail(error)
     print(f"{number} exported", file=sys.stderr)
     return 0
 

@@ -19,6 +19,7 @@ from farthing.nostr.events import InvalidEvent, parse_event, verify
 from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import Keeping
 from farthing.store.events import EventStore, Outcome, StoredEvent
+from farthing.store.limits import MAX_ITEM_BYTES
 from farthing.store.payment import OWNER
 from farthing.store.planner import Reader, order
 from farthing.store.postings import sort_key
@@ -26,7 +27,17 @@ from farthing.store.sqlite import SqliteEngine
 from infra.local.hub import Hub
 
 _BATCH = 512
+# What an item of the events table has room for, beside the event's other attributes.
+_LARGEST_EVENT = MAX_ITEM_BYTES - 4096
 _WITHOUT_END = sys.maxsize
+_BEGINNING = 4096  # bytes by which a file is known again
+
+
+_OPENING = b'{"id":"'  # of every line that we write
+
+
+class NotExported(Exception):
+    """A file that cannot be continued, since it was not begun by an export."""
 
 
 @dataclass
@@ -89,6 +100,8 @@ class Importer:
             return str(error)
         if event.keeping is Keeping.EPHEMERAL:
             return "ephemeral"
+        if len(line) > _LARGEST_EVENT and len(event.to_json().encode()) > _LARGEST_EVENT:
+            return f"over {_LARGEST_EVENT} bytes"
         return self._events.save(event, payment=OWNER)
 
 
@@ -124,24 +137,31 @@ def _bar(total: int | None, start: int, progress: bool) -> Any:
 
 
 class _Checkpoint:
-    """How far a file has been imported, kept beside the data until it is through."""
+    """How far a file has been imported, kept beside the data until it is through. It counts only
+    while the file begins as it did: another of the same name is imported from its start."""
 
     def __init__(self, data: Path, source: Path) -> None:
         name = sha256(str(source.resolve()).encode()).hexdigest()[:16]
         self._path = data / f"import-{name}"
-        self._size = source.stat().st_size
+        self._source = source
 
     def offset(self) -> int:
         try:
-            offset = int(self._path.read_text())
+            offset, beginning = self._path.read_text().split()
+            at = int(offset)
         except (FileNotFoundError, ValueError):
             return 0
-        return offset if offset <= self._size else 0
+        same = at <= self._source.stat().st_size and beginning == self._beginning(at)
+        return at if same else 0
 
     def save(self, offset: int) -> None:
         partial = self._path.with_suffix(".new")
-        partial.write_text(str(offset))
+        partial.write_text(f"{offset} {self._beginning(offset)}")
         partial.replace(self._path)
+
+    def _beginning(self, offset: int) -> str:
+        with self._source.open("rb") as file:
+            return sha256(file.read(min(offset, _BEGINNING))).hexdigest()
 
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -181,14 +201,18 @@ def _last_exported(target: Path) -> str | None:
     """The place of the last whole line, after cutting off what an interruption left behind it."""
     if not target.exists():
         return None
-    last, whole = None, 0
+    last, rest, whole = None, b"", 0
     with target.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
+                rest = line
                 break
             last, whole = line, whole + len(line)
+    try:
+        event = None if last is None else parse_event(orjson.loads(last))
+    except (InvalidEvent, orjson.JSONDecodeError):
+        raise NotExported(f"{target} is no export of ours: it is left as it is") from None
+    if not rest.startswith(_OPENING[: len(rest)]):
+        raise NotExported(f"{target} is no export of ours: it is left as it is")
     os.truncate(target, whole)
-    if last is None:
-        return None
-    event = parse_event(orjson.loads(last))
-    return sort_key(event.created_at, event.id)
+    return None if event is None else sort_key(event.created_at, event.id)

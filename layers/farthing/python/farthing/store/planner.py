@@ -168,7 +168,8 @@ class Reader:
             for posting in chunk:
                 event = stored.get(posting.id)
                 if event is not None and (not unanswered or filter.matches_tags(event.event)):
-                    wanted -= 1
+                    if filter.limit is not None:  # towards the end smaller chunks will do
+                        wanted -= 1
                     yield event
 
     def scan(self, filter: Filter, most: int) -> Iterator[Postings] | None:
