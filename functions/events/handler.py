@@ -12,7 +12,7 @@ from farthing.cloud.web import (
     method_of,
     problem,
 )
-from farthing.ilp.quotes import quote_event
+from farthing.ilp.quotes import InvalidQuoteRequest, quote_event
 from farthing.nostr.events import InvalidEvent, parse_event, verify
 from farthing.nostr.messages import Refused
 from farthing.relay.price import price_of
@@ -26,12 +26,14 @@ def handler(event: Event, _context: object) -> Response:
         return answer(204)
     agent = runtime.agent()
     try:
-        published = parse_event(json_body(event))
+        published = parse_event(json_body(event, agent.settings.max_message_length))
         verify(published)
         if price_of(agent.settings, published):
             return problem(402, "storing this event costs money", quote_event(agent, published))
         note = publish_unasked(agent, published)
-    except (InvalidBody, InvalidEvent) as error:
+    except InvalidBody as error:
+        return problem(error.status, str(error))
+    except (InvalidEvent, InvalidQuoteRequest) as error:
         return problem(400, str(error))
     except Refused as refused:
         return problem(403, str(refused))

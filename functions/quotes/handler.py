@@ -22,11 +22,13 @@ def handler(event: Event, _context: object) -> Response:
         return answer(204)
     agent = runtime.agent()
     try:
-        body = json_body(event)
+        body = json_body(event, agent.settings.max_message_length)
         if "event" not in body:
             return json_answer(200, quote_size(agent, body.get("kind"), body.get("size")))
         wanted = parse_event(body["event"])
         verify(wanted)
-    except (InvalidBody, InvalidQuoteRequest, InvalidEvent) as error:
+        return json_answer(200, quote_event(agent, wanted))
+    except InvalidBody as error:
+        return problem(error.status, str(error))
+    except (InvalidQuoteRequest, InvalidEvent) as error:
         return problem(400, str(error))
-    return json_answer(200, quote_event(agent, wanted))

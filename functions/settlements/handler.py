@@ -31,8 +31,11 @@ def handler(event: Event, _context: object) -> Response:
         return problem(404, "no such account")
     try:
         key = header(event, "idempotency-key")
-        return json_answer(201, receive_settlement(agent, account, key, json_body(event)))
-    except (InvalidBody, InvalidSettlement) as error:
+        body = json_body(event, agent.settings.max_message_length)
+        return json_answer(201, receive_settlement(agent, account, key, body))
+    except InvalidBody as error:
+        return problem(error.status, str(error))
+    except InvalidSettlement as error:
         return problem(400, str(error))
     except KeyUsedDifferently as error:
         return problem(409, str(error))

@@ -14,7 +14,7 @@ from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_prepare, decode
 from farthing.store.ledger import Hold
 from tests.functions.conftest import Invoke, sample
 from tests.ilp.paying import PAYER, PER_BYTE, assert_fulfilled, posted
-from tests.relay.world import OWNER, START, signed
+from tests.relay.world import OWNER, START, Client, signed
 
 PROBLEM = "application/problem+json"
 
@@ -147,6 +147,29 @@ class TestQuotes:
         forged = {"event": {**sample_event(), "content": "forged"}}
         response = invoke("quotes", with_body("quotes", json.dumps(forged)))
         assert problem_of(response)["status"] == 400
+
+    def test_an_event_that_fits_no_packet(self, paid: Agent, invoke: Invoke) -> None:
+        """Nobody is told to pay for what cannot be paid for, at any door."""
+        large = signed(content="x" * 40_000)
+        for name, body in (("quotes", {"event": large.as_dict()}), ("events", large.as_dict())):
+            problem = problem_of(invoke(name, with_body(name, json.dumps(body))))
+            assert problem["status"] == 400
+            assert "more than a packet has room for" in problem["detail"]
+        assert Client(paid).publish(large)[2:] == [
+            False,
+            "invalid: 40325 bytes are more than a packet has room for, which are 32767",
+        ]
+
+
+@pytest.mark.parametrize("name", ["quotes", "events", "settlements"])
+def test_a_body_over_the_length_of_a_message(paid: Agent, invoke: Invoke, name: str) -> None:
+    """What cannot come by WebSocket, and could not go out by it, does not come by HTTP either."""
+    runtime.install(replace(paid, settings=replace(paid.settings, settlement_token="secret")))
+    large = {**with_headers(name, authorization="Bearer secret"), "isBase64Encoded": False}
+    most = paid.settings.max_message_length
+    assert invoke(name, {**large, "body": "x" * most})["statusCode"] == 400
+    response = invoke(name, {**large, "body": "x" * (most + 1)})
+    assert problem_of(response)["status"] == 413
 
 
 class TestEvents:

@@ -37,6 +37,14 @@ def header(event: Event, name: str) -> str:
 class InvalidBody(ValueError):
     """The body is not what the path takes."""
 
+    status = 400
+
+
+class BodyTooLarge(InvalidBody):
+    """The body has more bytes than the path takes."""
+
+    status = 413
+
 
 def body_of(event: Event) -> bytes:
     body: str = event.get("body") or ""
@@ -46,9 +54,13 @@ def body_of(event: Event) -> bytes:
         return b""
 
 
-def json_body(event: Event) -> dict[str, Any]:
+def json_body(event: Event, most: int) -> dict[str, Any]:
+    """The object that the body holds, in at most so many bytes."""
+    body = body_of(event)
+    if len(body) > most:
+        raise BodyTooLarge(f"the body has more than {most} bytes")
     try:
-        value = orjson.loads(body_of(event))
+        value = orjson.loads(body)
     except orjson.JSONDecodeError:
         raise InvalidBody("the body is not JSON") from None
     if type(value) is not dict:

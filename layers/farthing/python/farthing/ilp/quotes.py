@@ -9,11 +9,11 @@ from farthing.ilp.condition import condition_of, quote_fulfillment
 from farthing.ilp.packet import DATA_MAX
 from farthing.nostr.events import Event
 from farthing.nostr.kinds import MAX_KIND
-from farthing.relay.price import encoded_size, writes_free
+from farthing.relay.price import encoded_size, unpayable, writes_free
 
 
 class InvalidQuoteRequest(ValueError):
-    """Neither an event nor a kind and a size."""
+    """Neither an event that a packet has room for, nor a kind and a size."""
 
 
 def quote_event(agent: Agent, event: Event) -> dict[str, Any]:
@@ -21,6 +21,8 @@ def quote_event(agent: Agent, event: Event) -> dict[str, Any]:
     size = encoded_size(event)
     free = writes_free(settings, event.pubkey)
     price = 0 if free else settings.tariff.price(event.kind, size)
+    if price and size > DATA_MAX:
+        raise InvalidQuoteRequest(unpayable(size))
     owner = bytes.fromhex(settings.secret_key)
     condition = condition_of(quote_fulfillment(owner, bytes.fromhex(event.id)))
     return _quote(agent, price, event.kind, size) | {

@@ -1,5 +1,6 @@
 """What a given event costs here, its author considered."""
 
+from farthing.ilp.packet import DATA_MAX
 from farthing.ilp.toon import NotEncodable, dumps_event
 from farthing.nostr.events import Event
 from farthing.settings import Settings
@@ -15,6 +16,10 @@ def price_of(settings: Settings, event: Event) -> int:
     if writes_free(settings, event.pubkey) or not settings.tariff.may_charge(event.kind):
         return 0
     return settings.tariff.price(event.kind, encoded_size(event))
+
+
+def unpayable(size: int) -> str:
+    return f"{size} bytes are more than a packet has room for, which are {DATA_MAX}"
 
 
 def encoded_size(event: Event) -> int:

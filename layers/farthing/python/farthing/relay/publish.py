@@ -1,6 +1,7 @@
 """EVENT: check an event, see that it may be written without payment, and store it."""
 
 from farthing.agent import Agent
+from farthing.ilp.packet import DATA_MAX
 from farthing.nostr.events import Event, InvalidEvent, parse_event, verify
 from farthing.nostr.kinds import Keeping
 from farthing.nostr.messages import ClientMessage, Prefix, Refused, ok
@@ -8,7 +9,7 @@ from farthing.relay.caller import Caller
 from farthing.relay.fan_out import fan_out
 from farthing.relay.meter import Metric
 from farthing.relay.policies import check_policies
-from farthing.relay.price import price_of
+from farthing.relay.price import encoded_size, price_of, unpayable
 from farthing.store.events import Outcome
 
 
@@ -66,6 +67,9 @@ def publish_unasked(agent: Agent, event: Event) -> str:
 def check_free(agent: Agent, event: Event) -> None:
     price = price_of(agent.settings, event)
     if price:
+        size = encoded_size(event)
+        if size > DATA_MAX:
+            raise Refused(Prefix.INVALID, unpayable(size))
         settings = agent.settings
         raise Refused(
             Prefix.RESTRICTED,
