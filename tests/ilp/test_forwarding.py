@@ -18,7 +18,7 @@ from farthing.ilp.peering import derived_token
 from farthing.ilp.requests import receive_packet
 from farthing.nostr.events import Event, public_key_of
 from farthing.relay.audit import audit
-from farthing.store.ledger import Hold, Peer, hash_token
+from farthing.store.ledger import Hold, Ledger, Peer, hash_token
 from farthing.store.routes import Route
 from farthing.store.sqlite import SqliteEngine
 from tests.ilp.paying import expiry, note, packet
@@ -370,6 +370,30 @@ def test_a_hold_that_a_crash_left_is_swept(town: Town) -> None:
     town.clock.now += 6
     assert alice.ledger.release_expired(alice.now_ms) == 1
     assert alice.ledger.balance("bob").pending == 0
+
+
+@pytest.mark.parametrize("seconds", [5, 30, 10**4, 10**9])
+def test_nothing_is_held_for_longer_than_the_next_hop_is_waited_for(
+    town: Town, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    """A packet may say that it expires in thirty years, and we may crash while it is under way."""
+    town.follow("alice", "bob")
+    town.route("alice", eve="bob")
+
+    def crash(*_: object) -> Response:
+        raise KeyboardInterrupt
+
+    alice = town.agent("alice")
+    town.wire.agents["alice"] = replace(alice, outbound=type("Crash", (), {"post": crash})())
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "release", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            town.pay("alice", "eve", 10**6, expires_at=expiry(alice, seconds))
+    assert alice.ledger.balance("payer").pending == 10**6
+
+    town.clock.now += min(seconds, 31)
+    assert alice.ledger.release_expired(alice.now_ms) == 1
+    assert alice.ledger.balance("payer").pending == 0
 
 
 def test_only_alice_can_make_alices_token() -> None:

@@ -141,6 +141,22 @@ def test_a_removed_peer_is_nobody(agent: Agent) -> None:
     assert refusal(agent, packet_of(agent)) == 401
 
 
+@pytest.mark.parametrize("body", [b"", b"no packet", None])
+def test_packets_that_come_too_fast(sqlite: SqliteEngine, clock: Clock, body: bytes | None) -> None:
+    """Whatever is in them: what is rejected at once costs time too, and a Request-Id is kept."""
+    agent = paid_agent(sqlite, clock, packets_per_minute=3)
+    sent = packet_of(agent) if body is None else body
+    for number in range(3):
+        assert code_of(decode_reply(post(agent, sent, request_id=f"{number}").body)) != "T05"
+    before = dump(sqlite)
+    answer = post(agent, sent, request_id="one more")
+    assert code_of(decode_reply(answer.body)) == "T05"
+    assert dump(sqlite) == before
+    clock.now += 60
+    answer = post(agent, packet_of(agent), request_id="one more")
+    assert code_of(decode_reply(answer.body)) != "T05"
+
+
 # By a request of our own
 
 ASYNCHRONOUS = {"request_id": "r-1", "callback_url": CALLBACK}

@@ -282,6 +282,13 @@ class TestRate:
         assert answer[-1] == "rate-limited: at most 10 messages a second"
         assert answer[:2] == (["OK", event.id] if len(body) == 1 else ["CLOSED", "x"])
 
+    def test_a_clock_that_is_set_back(self, client: Client, clock: Clock) -> None:
+        client.send("CLOSE", "x")
+        clock.now -= 3600
+        for _ in range(10):
+            assert self.refused(client, 10) == 0
+            clock.now += 1
+
     def test_nothing_of_it_is_done(self, client: Client, clock: Clock) -> None:
         self.refused(client, 15)
         event = signed()

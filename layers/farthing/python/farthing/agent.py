@@ -11,6 +11,7 @@ from functools import cached_property
 
 from farthing.ilp.known_peers import KnownPeers
 from farthing.ilp.outbound import NoOutbound, Outbound
+from farthing.ilp.pace import Pace
 from farthing.relay.connections import Connections
 from farthing.relay.meter import Meter, NoMeter
 from farthing.relay.relays import NoRelays, Relays
@@ -62,6 +63,10 @@ class Agent:
     @cached_property
     def known_peers(self) -> KnownPeers:
         return KnownPeers(self.ledger, self.trust, self.settings, self.clock)
+
+    @cached_property
+    def pace(self) -> Pace:
+        return Pace()
 
     @cached_property
     def trust(self) -> CreditLimits:

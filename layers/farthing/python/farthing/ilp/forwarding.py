@@ -121,7 +121,12 @@ def onward_packet(agent: Agent, passage: Passage) -> Prepare:
 
 def hold_amount(agent: Agent, passage: Passage) -> Hold:
     packet = sha256(encode(passage.prepare)).hexdigest()
-    hold = Hold(passage.peer.id, packet, passage.prepare.amount, passage.expires_ms)
+    settings = agent.settings
+    # No longer than we wait for the next hop, whatever the packet says: should we crash, what is
+    # held for a packet that expires in a thousand years would be held as long.
+    until_ms = agent.now_ms + settings.forward_max_ms + settings.forward_margin_ms
+    expires_ms = min(passage.expires_ms, until_ms)
+    hold = Hold(passage.peer.id, packet, passage.prepare.amount, expires_ms)
     maximum = passage.peer.max_balance or agent.settings.max_balance
     if not agent.ledger.hold(hold, maximum):
         raise InsufficientLiquidity("the balance limit is reached")

@@ -14,6 +14,7 @@ from farthing.ilp import connector
 from farthing.ilp.outbound import NotRegistered, OutboundFailed, check_registered
 from farthing.ilp.packet import Code, Reject, encode
 from farthing.ilp.tokens import InvalidToken, jwt_subject, looks_like_jwt, unseal, verify_jwt
+from farthing.relay.meter import Metric
 from farthing.store.ledger import Peer
 from farthing.store.table import StoreError
 
@@ -92,6 +93,10 @@ def _by_jwt(agent: Agent, token: str) -> Peer | None:
 
 def answer_once(agent: Agent, peer: Peer, request_id: str, body: bytes) -> bytes:
     """The reply; for a Request-Id that was answered before, the reply that it had then."""
+    most = agent.settings.packets_per_minute
+    if agent.pace.count(peer.id, agent.now) > most:  # keeps nothing: it may be sent again later
+        agent.meter.count(Metric.PACKETS_REJECTED, code=Code.T05_RATE_LIMITED)
+        return _reject(agent, Code.T05_RATE_LIMITED, f"at most {most} packets a minute")
     if not request_id:
         return connector.handle(agent, peer, body)
     packet = sha256(body).hexdigest()

@@ -45,7 +45,8 @@ class Caller:
     def _begin_window(self, connection: Connection) -> None:
         """Now and then count from anew; what is over the rate so far is carried along."""
         limited = self.agent.settings.requests_per_second > 0
-        if limited and self._now - connection.base_time >= _WINDOW_SECONDS:
+        # Also when the clock was set back: no time would pass until it had caught up.
+        if limited and not 0 <= self._now - connection.base_time < _WINDOW_SECONDS:
             spent = connection.messages - self._excess(connection)
             self.agent.sessions.rebase(connection.id, spent, self._now)
 
