@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from sqlite3 import DatabaseError
 from typing import Any
 
 from farthing.nostr.events import is_hex64
@@ -169,7 +170,7 @@ def report(arguments: argparse.Namespace, settings: Settings) -> int:
         return _fail(error)
 
 
-def _fail(error: BaseException) -> int:
+def _fail(error: BaseException | str) -> int:
     print(f"farthing: {error or type(error).__name__}", file=sys.stderr)
     return 1
 
@@ -326,4 +327,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except (InvalidFilter, OSError, json.JSONDecodeError) as error:
         return _fail(error)
+    except DatabaseError as error:
+        return _fail(f"the database in {settings.data} cannot be used: {error}")
     return status

@@ -15,15 +15,19 @@ def with_identity(settings: Settings) -> Settings:
     """The settings with the owner's key in them."""
     if settings.secret_key:
         return settings
-    key = kept_secret(Path(settings.data) / _KEY_FILE, lambda: secrets.token_hex(32))
-    return replace(settings, secret_key=key)
+    path = Path(settings.data) / _KEY_FILE
+    key = kept_secret(path, lambda: secrets.token_hex(32))
+    try:
+        return replace(settings, secret_key=key)
+    except InvalidSetting:
+        raise InvalidSetting(f"{path} holds no key: put back what it held, or remove it") from None
 
 
 def kept_secret(path: Path, make: Callable[[], str]) -> str:
     """The secret in a file that only the owner can read, made if there is none."""
     if not path.exists():
         _keep(path, make())
-    secret = path.read_text().strip()
+    secret = path.read_bytes().decode(errors="replace").strip()
     if not secret:
         raise InvalidSetting(f"{path} is empty: put back what it held, or remove it")
     return secret

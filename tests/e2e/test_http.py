@@ -126,6 +126,27 @@ def test_a_busy_port(relay: RelayProcess, tmp_path):
     assert len(complaint.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("secret-key", b"", "{file} is empty: put back what it held, or remove it"),
+        ("secret-key", b"zz\n", "{file} holds no key: put back what it held, or remove it"),
+        ("secret-key", b"\xff\xfe\0", "{file} holds no key: put back what it held, or remove it"),
+        ("farthing.db", b"x" * 9999,
+         "the database in {data} cannot be used: file is not a database"),
+        ("peer-token", b"\xff", "the token of the peer `local` needs at least 32 random bytes"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_broken(tmp_path, name: str, content: bytes, complaint: str):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / name).write_bytes(content)
+    code, said = ends(data, {"port": 0})
+    assert code in (1, 2)
+    assert said == f"farthing: {complaint.format(file=data / name, data=data)}\n"
+    assert (data / name).read_bytes() == content
+
+
 def test_a_data_folder_that_another_uses(relay: RelayProcess, client: RawClient, author: Author):
     code, complaint = ends(relay.data, {"port": 0})
     assert code != 0

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from farthing.ilp import address
+from farthing.ilp.oer import U64_MAX
 from farthing.ilp.tariff import Tariff
 from farthing.nostr.events import is_hex64, public_key_of
 from farthing.nostr.kinds import MAX_KIND
@@ -180,15 +181,16 @@ class Settings:
             _check_secret_key(self.secret_key)
         for setting in fields(self):
             value = getattr(self, setting.name)
-            if type(value) is int and value < 0:
-                raise InvalidSetting(f"{PREFIX}{setting.name.upper()} is negative")
+            if type(value) is int and not 0 <= value <= U64_MAX:
+                raise InvalidSetting(f"{PREFIX}{setting.name.upper()} is negative, or too large")
         if self.port > 65535:
             raise InvalidSetting(f"{PREFIX}PORT is above 65535")
         if self.ilp_address and not address.is_valid(self.ilp_address):
             raise InvalidSetting(f"{PREFIX}ILP_ADDRESS is not an ILP address")
         for kind, price in self.price_kinds.items():
             known = type(kind) is str and kind.isdecimal() and int(kind) <= MAX_KIND
-            if not known or type(price) is not int or price < 0:
+            # What is more than a packet can carry could not be paid, nor written as JSON.
+            if not known or type(price) is not int or not 0 <= price <= U64_MAX:
                 raise InvalidSetting(f"{PREFIX}PRICE_KINDS maps kinds to whole numbers")
 
     @cached_property
