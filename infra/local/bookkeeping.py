@@ -148,8 +148,14 @@ def _known(agent: Agent, peer_id: str) -> Peer:
     return peer
 
 
+def _engine_of(agent: Agent) -> SqliteEngine:
+    assert isinstance(agent.engine, SqliteEngine)
+    return agent.engine
+
+
 def audit(_arguments: Namespace, settings: Settings) -> int:
-    with offline_agent(settings) as agent:
+    # Of one moment: a server may be writing, and receipts are read before events.
+    with offline_agent(settings) as agent, _engine_of(agent).snapshot():
         result = audit_ledger(agent)
     print(
         f"{result.peers} peers, {result.receipts} receipts, {result.events} events,"

@@ -323,3 +323,27 @@ def test_the_reply_comes_to_the_peers_own_server(
     mine = {"Request_Id": "1", "Callback_Url": f"{place}/back"}
     assert post_packet(relay, payment.prepare, **mine).status == 400
     assert isinstance(reply_of(post_packet(relay, payment.prepare)), Reject)  # another's payment
+
+
+def test_an_audit_beside_a_busy_relay_finds_nothing(relay: RelayProcess) -> None:
+    """Receipts and events are read one after the other, and both grow meanwhile."""
+    enough, done, author = threading.Event(), threading.Event(), Author()
+
+    def keep_paying() -> None:
+        while not done.is_set():
+            pay(relay, payment_for(relay, author, author.event()))
+            enough.set()
+
+    payers = [threading.Thread(target=keep_paying) for _ in range(4)]
+    for payer in payers:
+        payer.start()
+    try:
+        assert enough.wait(20)
+        audits = [command(relay, "audit") for _ in range(4)]
+    finally:
+        done.set()
+        for payer in payers:
+            payer.join()
+    assert [(audit.returncode, audit.stdout.splitlines()[-1]) for audit in audits] == [
+        (0, "0 differences")
+    ] * 4

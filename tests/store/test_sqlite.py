@@ -380,3 +380,26 @@ class TestExpiry:
         assert sqlite.purge_expired() == 0
         flush()
         assert sqlite.get(LEDGER, "p", "a") == {EXPIRES: START + 60}
+
+
+class TestSnapshot:
+    def test_what_others_write_meanwhile_is_not_seen(self, sqlite: SqliteEngine) -> None:
+        def read() -> list[object]:
+            return [
+                sqlite.get(Table.LEDGER, "a", "1"),
+                sqlite.get_many(Table.LEDGER, [("a", "2")]),
+                [row.sk for row in sqlite.query(Query(Table.LEDGER, "a")).rows],
+            ]
+
+        sqlite.write(Put(Table.LEDGER, "a", "1", {"n": 1}))
+        with sqlite.snapshot():
+            before = read()
+            sqlite.write(Put(Table.LEDGER, "a", "1", {"n": 2}))
+            sqlite.write(Put(Table.LEDGER, "a", "2", {}))
+            assert read() == before == [{"n": 1}, {}, ["1"]]
+        assert read() == [{"n": 2}, {("a", "2"): {}}, ["1", "2"]]
+
+    def test_it_begins_at_once(self, sqlite: SqliteEngine) -> None:
+        with sqlite.snapshot():
+            sqlite.write(Put(Table.LEDGER, "a", "1", {}))
+            assert sqlite.get(Table.LEDGER, "a", "1") is None

@@ -7,7 +7,8 @@ as the process (sessions) is kept in memory.
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -185,6 +186,17 @@ class SqliteEngine:
 
     def together(self, *calls: Callable[[], Any]) -> list[Any]:
         return [call() for call in calls]
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """What this thread reads meanwhile is what stands there now, whatever others write."""
+        reader = self._file.reader
+        reader.execute("BEGIN")
+        try:
+            reader.execute("SELECT 1 FROM consumers LIMIT 1").fetchone()  # from here on
+            yield
+        finally:
+            reader.execute("COMMIT")
 
     def on_change(self, callback: Callable[[], None]) -> None:
         """Call back, from a writer's thread, after each commit that left something to stream."""
