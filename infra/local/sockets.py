@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from aiohttp import WSCloseCode, web
@@ -18,6 +19,7 @@ Handler = Callable[[dict[str, Any], object], dict[str, Any]]
 
 # Messages of one connection that may wait or run before we stop reading from it.
 _MOST_IN_HAND = 128
+_MOST_CHARACTERS_IN_HAND = 1024 * 1024
 _WAIT_FOR_SLOW_CLIENT = 10.0
 _LAST_FRAMES_SECONDS = 1.0
 _CONCURRENT = "EVENT"
@@ -46,6 +48,7 @@ class Socket:
         self._workers = workers
         self._sync_workers = sync_workers
         self._waiting: deque[tuple[str, str]] = deque()
+        self._in_hand = 0  # characters of messages that wait or run
         self._running = 0
         self._exclusive = False
         self._room = asyncio.Event()
@@ -67,11 +70,16 @@ class Socket:
         if self.closing:
             return
         self._waiting.append((route_key(body), body))
+        self._in_hand += len(body)
         self._idle.clear()
         self._start()
-        if self._running + len(self._waiting) >= _MOST_IN_HAND:
+        if not self._has_room():
             self._room.clear()
         await self._room.wait()
+
+    def _has_room(self) -> bool:
+        few = self._running + len(self._waiting) < _MOST_IN_HAND
+        return few and self._in_hand < _MOST_CHARACTERS_IN_HAND
 
     def _start(self) -> None:
         while self._waiting and not self._exclusive:
@@ -84,20 +92,23 @@ class Socket:
             self._running += 1
             handler = self._routes.get(route) or self._routes["$default"]
             event = self.context.event("MESSAGE", route, body)
-            self._runner(route).submit(lambda h=handler, e=event: h(e, None), self._finished)
+            self._runner(route).submit(
+                lambda h=handler, e=event: h(e, None), partial(self._finished, len(body))
+            )
 
     def _runner(self, route: str) -> Hub | Workers:
         if route == _CONCURRENT:
             return self._hub
         return self._workers if route in _QUICK else self._sync_workers
 
-    def _finished(self, result: dict[str, Any] | None) -> None:
+    def _finished(self, size: int, result: dict[str, Any] | None) -> None:
         self._running -= 1
+        self._in_hand -= size
         self._exclusive = False
         if result is not None and "body" in result:
             self.send([result["body"]])
         self._start()
-        if self._running + len(self._waiting) < _MOST_IN_HAND:
+        if self._has_room():
             self._room.set()
         if not self._running and not self._waiting:
             self._idle.set()

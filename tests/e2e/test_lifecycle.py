@@ -173,3 +173,26 @@ def test_syncs_keep_nobody_else_waiting(background: Background, inside: Server, 
         may_end.set()
         for client in syncing:
             client.close()
+
+
+def test_large_messages_are_read_only_as_fast_as_they_are_answered(
+    background: Background, inside: Server
+):
+    may_end = threading.Event()
+
+    def answer(event, _context) -> dict:
+        may_end.wait()
+        return {"statusCode": 200, "body": '["NOTICE","answered"]'}
+
+    inside._routes["REQ"] = answer
+    client = RawClient(background, f"ws://{inside.url}")
+    try:
+        client.send_text(*[json.dumps(["REQ", "x", "y" * 120_000])] * 30)
+        (socket,) = inside._connections.all()
+        background.run(until(lambda: not socket._room.is_set()))
+        assert socket._in_hand < 1024 * 1024 + 131_072
+    finally:
+        may_end.set()
+    for _ in range(30):
+        assert client.wait_for("NOTICE")
+    client.close()
