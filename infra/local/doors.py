@@ -1,5 +1,5 @@
-"""Who comes in: how many connections there are at once, in all and from one address, and how long
-a request may take to arrive. API Gateway has such limits of its own."""
+"""Who comes in: how many connections there are at once, in all and from one address, how many
+requests, and how long one may take to arrive. API Gateway has such limits of its own."""
 
 import asyncio
 import resource
@@ -18,6 +18,7 @@ _OTHER_FILES = 256
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 # For the rest of a request that has been refused: a client that still sends would not see why.
 _LINGER_SECONDS = 2.0
+_MOST_VISITORS = 65536  # that are remembered by their requests
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -38,6 +39,8 @@ class Doors(web.Server):
         self._handler = handler
         self._most = min(settings.max_connections, _room_for(settings.max_connections))
         self._most_each = settings.max_connections_per_address
+        self._rate, self._burst = settings.requests_per_second, settings.request_burst
+        self._requests: dict[str, tuple[float, float]] = {}  # beyond the rate, and when
         self._inside: dict[RequestHandler, str] = {}
         self._each: Counter[str] = Counter()
 
@@ -54,6 +57,9 @@ class Doors(web.Server):
     async def _greet(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.protocol not in self._inside:  # was quicker than the door
             raise web.HTTPServiceUnavailable
+        # Packets have a rate of their own, which is their peer's.
+        if request.path != "/ilp" and self._is_too_fast(self._inside[request.protocol]):
+            raise web.HTTPTooManyRequests
         try:
             return await self._handler(request)
         except (ConnectionError, RequestPayloadError):  # has gone, in the middle of it
@@ -61,6 +67,18 @@ class Doors(web.Server):
 
     def _has_enough(self, visitor: str) -> bool:
         return bool(visitor) and 0 < self._most_each <= self._each[visitor]
+
+    def _is_too_fast(self, visitor: str) -> bool:
+        """A new connection would begin to count from anew, and plain requests have none."""
+        if not visitor or not self._rate:
+            return False
+        now = self._loop.time()
+        excess, then = self._requests.get(visitor, (0.0, now))
+        excess = max(0.0, excess - self._rate * (now - then)) + 1
+        if len(self._requests) >= _MOST_VISITORS:
+            self._requests.clear()
+        self._requests[visitor] = excess, now
+        return excess > self._burst
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)

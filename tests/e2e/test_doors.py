@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from farthing.settings import Settings
 from infra.local.doors import Doors, own_name, visitor_at
@@ -106,6 +107,32 @@ class TestConnections:
 
         clients[0].close()
         connect_when_there_is_room(background, relay).close()
+
+
+class TestRequests:
+    def ask(self, background: Background, doors: Doors, visit: Any, path: str = "/") -> int:
+        request: Any = SimpleNamespace(protocol=visit[0], path=path)
+
+        async def status() -> int:
+            try:
+                await doors.request_handler(request)
+            except web.HTTPException as refused:
+                return refused.status
+            return 200
+
+        return background.run(status())
+
+    def test_so_many_of_an_address(self, background: Background) -> None:
+        doors = doors_with(background, requests_per_second=1, request_burst=5)
+        one, again, other, proxy = knock(
+            background, doors, "10.0.0.1", "10.0.0.1", "10.0.0.2", "127.0.0.1"
+        )
+        assert [self.ask(background, doors, one) for _ in range(5)] == [200] * 5
+        assert self.ask(background, doors, one) == 429
+        assert self.ask(background, doors, again) == 429  # a new connection is no new beginning
+        assert self.ask(background, doors, one, "/ilp") == 200
+        assert self.ask(background, doors, other) == 200
+        assert {self.ask(background, doors, proxy) for _ in range(9)} == {200}
 
 
 def connect_when_there_is_room(background: Background, relay: RelayProcess) -> RawClient:

@@ -150,7 +150,9 @@ class Settings:
     sync_seconds: int = _setting(300, "Seconds after which an idle sync is forgotten")
     count_exactly: int = _setting(1000, "Events up to which COUNT is exact")
     requests_per_second: int = _setting(
-        100, "Messages of a connection per second, on the long run; 0 is any number"
+        100,
+        "Messages of a connection per second, on the long run, and requests of an address to"
+        " the local server; 0 is any number",
     )
     request_burst: int = _setting(1000, "Messages that may come at once on top of that")
     max_send_buffer: int = _setting(
