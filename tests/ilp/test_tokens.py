@@ -55,6 +55,8 @@ def test_a_jwt_of_the_peer_is_the_peer(jwt_agent: Agent) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
+        {"sub": "x" * 1025},
+        {"sub": "a#b\0"},
         {"exp": 1},
         {"exp": int(time.time()) - 1},
         {"exp": None},

@@ -207,6 +207,8 @@ class Ledger:
         return True
 
     def peer(self, peer_id: str) -> Peer | None:
+        if not _PEER_ID(peer_id):  # strangers ask too, by names that no key has room for
+            return None
         return _peer(self._engine.get(Table.LEDGER, _PEERS, peer_id))
 
     def peer_by_token_hash(self, token_hash: str) -> Peer | None:
