@@ -21,6 +21,7 @@ Handler = Callable[[dict[str, Any], object], dict[str, Any]]
 _MOST_IN_HAND = 128
 _MOST_CHARACTERS_IN_HAND = 1024 * 1024
 _WAIT_FOR_SLOW_CLIENT = 10.0
+_WAIT_FOR_LIVE_CLIENT = 0.5  # others wait behind it
 _LAST_FRAMES_SECONDS = 1.0
 _CONCURRENT = "EVENT"
 # What a thread is soon through with. To set up a sync takes seconds, and whatever goes by the
@@ -185,18 +186,22 @@ class LocalConnections:
         return list(self._sockets.values())
 
     def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+        return self.post_in_order(connection_id, frames)
+
+    def post_in_order(
+        self, connection_id: str, frames: Iterable[str], *, live: bool = False
+    ) -> Delivery:
         socket = self._sockets.get(connection_id)
         if socket is None or socket.closing:
             return Delivery.GONE
-        if socket.buffered > self._max_buffer and not self._wait_for(socket):
+        seconds = _WAIT_FOR_LIVE_CLIENT if live else _WAIT_FOR_SLOW_CLIENT
+        if socket.buffered > self._max_buffer and not self._wait_for(socket, seconds):
             return Delivery.SLOW
         batch = list(frames)
         self._mailbox.put(lambda: socket.send(batch))
         return Delivery.DELIVERED
 
-    post_in_order = post
-
-    def _wait_for(self, socket: Socket) -> bool:
+    def _wait_for(self, socket: Socket, seconds: float) -> bool:
         if not self._patience.acquire(blocking=False):
             return False
         try:
@@ -204,7 +209,7 @@ class LocalConnections:
                 socket.awaited += 1
                 socket.drained.wait_for(
                     lambda: socket.closing or socket.buffered <= self._max_buffer,
-                    _WAIT_FOR_SLOW_CLIENT,
+                    seconds,
                 )
                 socket.awaited -= 1
             return not socket.closing and socket.buffered <= self._max_buffer

@@ -29,7 +29,7 @@ class Sink:
     def __init__(self) -> None:
         self.frames = 0
 
-    def post(self, _connection_id: str, frames: Iterable[str]) -> Delivery:
+    def post(self, _connection_id: str, frames: Iterable[str], **_: bool) -> Delivery:
         self.frames += len(list(frames))
         return Delivery.DELIVERED
 

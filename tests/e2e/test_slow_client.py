@@ -34,6 +34,24 @@ def test_one_that_does_not_read_live_events(narrow: RelayProcess, connect, backg
     assert quick.wait_for("EVENT", "live")[2] == last
 
 
+def test_those_who_do_not_read_the_changes_feed(
+    narrow: RelayProcess, connect, background: Background
+):
+    """They are served one after another: whoever reads must not wait long for those who do not."""
+    deaf, quick, publisher = [connect(narrow) for _ in range(4)], connect(narrow), connect(narrow)
+    author = Author()
+    for listener in (*deaf, quick):
+        listener.send("CHANGES", "feed", {"authors": [author.pubkey], "live": True})
+    assert quick.wait_for("CHANGES", "feed", "EOSE")
+    published = 0
+    while int(metrics(background, narrow)["farthing_clients_too_slow_total"]) < len(deaf):
+        event = author.event(f"{published} {LARGE}")
+        assert publisher.publish(event) == (True, "")
+        assert quick.wait_for("CHANGES", "feed", "EVENT")[4]["id"] == event["id"]
+        published += 1
+        assert published < 500, "they are never cut off"
+
+
 def test_one_that_reads_stored_events_slowly_gets_them_all(narrow: RelayProcess, connect):
     """More than fits into the buffers: the relay waits for the client, and the client is served."""
     author = Author()

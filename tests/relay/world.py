@@ -56,7 +56,9 @@ class RecordingConnections:
             self.posted.extend((connection_id, orjson.loads(frame)) for frame in frames)
         return delivery
 
-    def post_in_order(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+    def post_in_order(
+        self, connection_id: str, frames: Iterable[str], *, live: bool = False
+    ) -> Delivery:
         return self.post(connection_id, frames)
 
     def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:

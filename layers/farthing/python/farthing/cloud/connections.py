@@ -81,7 +81,10 @@ class GatewayConnections:
             if delivery is not Delivery.DELIVERED
         }
 
-    def post_in_order(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+    def post_in_order(
+        self, connection_id: str, frames: Iterable[str], *, live: bool = False
+    ) -> Delivery:
+        del live  # nobody is waited for at length here
         worst = Delivery.DELIVERED
         for frame in frames:
             worst = max(worst, self._post(connection_id, frame), key=_WORST_LAST.index)

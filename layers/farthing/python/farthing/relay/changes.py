@@ -110,7 +110,7 @@ def _go_live(
 def push(agent: Agent, subscription: Subscription) -> None:
     """Send a live subscription what it has not had yet."""
     while (cursor := agent.sessions.take_cursor(subscription, _lease(agent))) is not None:
-        answer = _Answer(agent, subscription, cursor.number)
+        answer = _Answer(agent, subscription, cursor.number, live=True)
         try:
             connection = agent.sessions.get(subscription.connection_id)
             if connection is None or not agent.sessions.is_open(subscription):
@@ -157,8 +157,11 @@ class _Answer:
     `last` is the log's maximum as it began, and `reached` the number up to which all has been sent.
     """
 
-    def __init__(self, agent: Agent, subscription: Subscription, since: int) -> None:
+    def __init__(
+        self, agent: Agent, subscription: Subscription, since: int, *, live: bool = False
+    ) -> None:
         self._agent = agent
+        self._live = live
         self._subscription = subscription
         self._filter: Filter = subscription.filters[0]
         self._since = since
@@ -242,6 +245,6 @@ class _Answer:
     def post(self, frame: str) -> bool:
         """One by one: where a post fails it is known how far the ones before have come."""
         agent, connection_id = self._agent, self._subscription.connection_id
-        delivery = agent.connections.post_in_order(connection_id, [frame])
+        delivery = agent.connections.post_in_order(connection_id, [frame], live=self._live)
         settle_deliveries(agent, [(connection_id, delivery)])
         return delivery not in (Delivery.GONE, Delivery.SLOW)

@@ -18,8 +18,11 @@ class Connections(Protocol):
         worst thing that happened to any of them."""
         ...
 
-    def post_in_order(self, connection_id: str, frames: Iterable[str]) -> Delivery:
-        """The same, where the order matters."""
+    def post_in_order(
+        self, connection_id: str, frames: Iterable[str], *, live: bool = False
+    ) -> Delivery:
+        """The same, where the order matters. What is `live` goes to many clients one after another:
+        none is waited for at length."""
         ...
 
     def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
