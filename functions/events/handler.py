@@ -15,6 +15,7 @@ from farthing.cloud.web import (
 from farthing.ilp.quotes import InvalidQuoteRequest, quote_event
 from farthing.nostr.events import InvalidEvent, parse_event, verify
 from farthing.nostr.messages import Refused
+from farthing.relay.policies import check_policies
 from farthing.relay.price import price_of
 from farthing.relay.publish import publish_unasked
 
@@ -28,6 +29,7 @@ def handler(event: Event, _context: object) -> Response:
     try:
         published = parse_event(json_body(event, agent.settings.max_message_length))
         verify(published)
+        check_policies(agent, published)  # nobody pays for what would be refused all the same
         if price_of(agent.settings, published):
             return problem(402, "storing this event costs money", quote_event(agent, published))
         note = publish_unasked(agent, published)

@@ -181,6 +181,14 @@ class TestEvents:
         assert problem | quote == problem
         assert paid.events.get(sample_event()["id"]) is None
 
+    @pytest.mark.parametrize("changes", [{"kind": 22242}, {"created_at": START + 10_000}])
+    def test_a_strangers_event_that_no_payment_would_help(
+        self, paid: Agent, invoke: Invoke, changes: dict[str, Any]
+    ) -> None:
+        refused = signed(**changes)
+        response = invoke("events", with_body("events", refused.to_json()))
+        assert problem_of(response)["status"] == 403
+
     def test_the_owners_event_is_stored(self, paid: Agent, invoke: Invoke) -> None:
         mine = signed(OWNER, content="mine")
         response = invoke("events", with_body("events", mine.to_json()))
