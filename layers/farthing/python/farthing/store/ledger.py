@@ -236,6 +236,8 @@ class Ledger:
 
     def has_account(self, peer_id: str) -> bool:
         """Whether this is or was a peer."""
+        if not _PEER_ID(peer_id):
+            return False
         places = [(_PEERS, peer_id), (_FORMER, peer_id)]
         return any(self._engine.get(Table.LEDGER, *place) is not None for place in places)
 
