@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
@@ -45,6 +46,7 @@ class OperationsStack(Stack):
         self._relay = relay
         self._storage = storage
         self.topic = sns.Topic(self, "Alarms", enforce_ssl=True)
+        _let_alarms_publish(self.topic)
         if deployment.alarm_email:
             self.topic.add_subscription(subscriptions.EmailSubscription(deployment.alarm_email))
         self._watch_streams()
@@ -83,7 +85,7 @@ class OperationsStack(Stack):
             self._alarm(
                 f"{name.capitalize()}Failures",
                 queue.metric_approximate_number_of_messages_visible(period=_FIVE_MINUTES),
-                f"{name} has given up on records: make redrive after the cause is mended",
+                f"{name} has given up on records: mend the cause, then farthing redrive",
             )
             self._alarm(
                 f"{name.capitalize()}Behind",
@@ -159,6 +161,7 @@ class OperationsStack(Stack):
             std_devs=3,
             comparison_operator=_OPERATOR.LESS_THAN_LOWER_THRESHOLD,
             evaluation_periods=3,
+            # The sweeper counts nought every minute: only a relay that is not there is silent.
             treat_missing_data=_MISSING.IGNORE,
         )
         drop.add_alarm_action(actions.SnsAction(self.topic))
@@ -196,6 +199,19 @@ class OperationsStack(Stack):
             graph("Read units", _units(self._storage, "ConsumedReadCapacityUnits")),
             graph("Write units", _units(self._storage, "ConsumedWriteCapacityUnits")),
         )  # fmt: skip
+
+
+def _let_alarms_publish(topic: sns.Topic) -> None:
+    """A topic that has a policy at all, and one against plain HTTP is one, takes nothing more from
+    the account's own alarms unless it says so."""
+    topic.add_to_resource_policy(
+        iam.PolicyStatement(
+            actions=["sns:Publish"],
+            principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+            resources=[topic.topic_arn],
+            conditions={"StringEquals": {"aws:SourceAccount": Stack.of(topic).account}},
+        )
+    )
 
 
 def _units(storage: StorageStack, name: str) -> list[cloudwatch.IMetric]:

@@ -11,10 +11,11 @@ import pytest
 from farthing.agent import Agent
 from farthing.cloud import runtime
 from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_prepare, decode_reply, encode
+from farthing.relay.meter import Metric
 from farthing.store.ledger import Hold
 from tests.functions.conftest import Invoke, sample
 from tests.ilp.paying import PAYER, PER_BYTE, assert_fulfilled, posted
-from tests.relay.world import OWNER, START, Client, signed
+from tests.relay.world import OWNER, START, Client, counts_of, signed
 
 PROBLEM = "application/problem+json"
 
@@ -240,3 +241,4 @@ def test_the_sweeper_releases_what_has_expired(paid: Agent, invoke: Invoke) -> N
     assert invoke("sweeper") == {"released": 1}
     assert list(paid.ledger.holds()) == [future]
     assert invoke("sweeper") == {"released": 0}
+    assert counts_of(paid)[Metric.REVENUE] == 0  # said, and not merely not said

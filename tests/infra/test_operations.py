@@ -23,6 +23,28 @@ def test_every_alarm_tells_someone(production: Stacks) -> None:
         assert alarm["AlarmActions"] == [{"Ref": topic}]
 
 
+def test_every_topic_takes_what_is_published_to_it(production: Stacks) -> None:
+    """A topic's policy replaces the one by which an account's own alarms may publish."""
+    publishers: dict[str, set[str]] = {}
+    for policy in production.properties("AWS::SNS::TopicPolicy"):
+        for topic in policy["Topics"]:
+            publishers[topic["Ref"]] = {
+                statement["Principal"]["Service"]
+                for statement in policy["PolicyDocument"]["Statement"]
+                if statement["Effect"] == "Allow"
+            }
+    told = {
+        *(("cloudwatch.amazonaws.com", alarm["AlarmActions"][0]["Ref"])
+          for alarm in alarms(production)),
+        *(("budgets.amazonaws.com", each["Subscribers"][0]["Address"]["Ref"])
+          for budget in production.properties("AWS::Budgets::Budget")
+          for each in budget["NotificationsWithSubscribers"]),
+    }  # fmt: skip
+    assert len(told) == 3
+    for service, topic in told:
+        assert service in publishers[topic]
+
+
 def test_what_is_watched(production: Stacks) -> None:
     watched = json.dumps(alarms(production))
     for metric in ("ApproximateNumberOfMessagesVisible", "IteratorAge"):
