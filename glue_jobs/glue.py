@@ -16,6 +16,9 @@ from glue_jobs.events_source import Format
 from glue_jobs.generations import EngineMaker
 
 _POLL_SECONDS = 20.0
+# Exports are made once a day or more often.
+_FRESH_SECONDS = 36 * 3600
+_DONE = "/manifest-summary.json"  # DynamoDB writes it last
 
 
 class ExportFailed(Exception):
@@ -47,13 +50,16 @@ class GlueRun:
         return Format(self.arguments.get("SOURCE_FORMAT", Format.DYNAMODB))
 
     def paths(self, given: str, table_arn: str) -> list[str]:
-        """Where the events, or the ledger's items, are: paths that were given, or a new export."""
+        """Where the events, or the ledger's items, are: paths that were given, the last
+        export that is complete, or a new one."""
         if given in self.arguments:
             return self.arguments[given].split(",")
         import boto3
 
-        client = boto3.client("dynamodb")
-        return [export_table(client, self.arguments[table_arn], self.arguments["EXPORT_TO"])]
+        arn = self.arguments[table_arn]
+        folder = f"{self.arguments['EXPORT_TO'].rstrip('/')}/{table_arn.partition('_')[0].lower()}"
+        made = newest_export(boto3.client("s3"), folder, time.time() - _FRESH_SECONDS)
+        return [made or export_table(boto3.client("dynamodb"), arn, folder)]
 
     def engine_maker(self) -> EngineMaker:
         """DynamoDB, also from executors: those need not know the region."""
@@ -66,6 +72,22 @@ class GlueRun:
 
     def number(self, name: str, default: int) -> int:
         return int(self.arguments.get(name, default))
+
+
+def newest_export(client: Any, folder: str, since: float) -> str | None:
+    """The folder with the data of the newest complete export that is not older than that."""
+    place = urlsplit(folder)
+    pages = client.get_paginator("list_objects_v2").paginate(
+        Bucket=place.netloc, Prefix=f"{place.path.strip('/')}/AWSDynamoDB/"
+    )
+    made = [
+        (found["LastModified"].timestamp(), found["Key"])
+        for page in pages
+        for found in page.get("Contents", ())
+        if found["Key"].endswith(_DONE)
+    ]
+    written, key = max(made, default=(0.0, ""))
+    return f"s3://{place.netloc}/{key.removesuffix(_DONE)}/data/" if written >= since else None
 
 
 def export_table(

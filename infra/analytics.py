@@ -1,4 +1,8 @@
-"""Scheduled Glue jobs over exports of the tables: routes, credit limits, and the relay's report."""
+"""Exports of the tables by the clock, and Glue jobs over them: routes, credit limits, the report.
+
+An export of even an empty table takes minutes. DynamoDB makes it on its own, well before the jobs
+start, so that no worker is paid for waiting; jobs that can wait run on spare capacity.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +12,7 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from farthing.store.table import Table
@@ -18,7 +23,7 @@ from infra.storage import StorageStack
 
 SCRIPTS = Path(__file__).parents[1] / "glue_jobs"
 EXPORTS, REPORT = "exports", "report"
-_OBJECT_ACTIONS = ("AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject")
+_OBJECT_ACTIONS = ("AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject", "PutObjectAcl")
 _ROUTES_ACTIONS = ("BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query")
 
 
@@ -34,21 +39,28 @@ class Job:
 
 
 def jobs(deployment: Deployment, owner: str, bucket: str) -> dict[str, Job]:
-    hours = f"0/{deployment.export_hours}" if deployment.export_hours < 24 else "3"
     ours = {"--OWNER": owner, "--TABLE_PREFIX": deployment.prefix}
     name = deployment.settings.get("name", "Farthing")
     return {
         "routes": Job(
-            "rebuild_routes.py", f"cron(10 {hours} * * ? *)", (Table.EVENTS,), ours, True
+            "rebuild_routes.py",
+            f"cron(50 {_hours(deployment)} * * ? *)",
+            (Table.EVENTS,),
+            ours,
+            True,
         ),
-        "trust": Job("trust_scores.py", "cron(40 4 * * ? *)", (Table.EVENTS,), ours, True),
+        "trust": Job("trust_scores.py", "cron(10 4 * * ? *)", (Table.EVENTS,), ours, True),
         "report": Job(
             "relay_report.py",
-            "cron(10 5 * * ? *)",
+            "cron(30 4 * * ? *)",
             (Table.EVENTS, Table.LEDGER),
             {"--NAME": name, "--OUTPUT": f"s3://{bucket}/{REPORT}"},
         ),
     }
+
+
+def _hours(deployment: Deployment) -> str:
+    return "3" if deployment.export_hours == 24 else f"0/{deployment.export_hours}"
 
 
 class AnalyticsStack(Stack):
@@ -66,6 +78,8 @@ class AnalyticsStack(Stack):
         self.bucket = self._bucket()
         self._library = JobLibrary(self, "JobLibrary")
         wanted = jobs(deployment, owner, self.bucket.bucket_name)
+        for table in sorted({table for job in wanted.values() for table in job.exports}):
+            self._export(table)
         self.jobs = {name: self._job(name, job) for name, job in wanted.items()}
         CfnOutput(self, "ReportUrl", value=f"s3://{self.bucket.bucket_name}/{REPORT}/report.html")
 
@@ -84,10 +98,38 @@ class AnalyticsStack(Stack):
             ],
         )
 
-    def _job(self, name: str, job: Job) -> glue.PySparkEtlJob:
+    def _export(self, table: Table) -> None:
+        role = iam.Role(
+            self,
+            f"{table.capitalize()}ExportRole",
+            assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"),
+        )
+        _let_export(role, self._tables[table])
+        _let_use(role, self.bucket, EXPORTS)
+        scheduler.CfnSchedule(
+            self,
+            f"{table.capitalize()}Export",
+            name=f"{self._deployment.prefix}export-{table}",
+            schedule_expression=f"cron(0 {_hours(self._deployment)} * * ? *)",
+            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+            target=scheduler.CfnSchedule.TargetProperty(
+                arn=f"arn:{self.partition}:scheduler:::aws-sdk:dynamodb:exportTableToPointInTime",
+                role_arn=role.role_arn,
+                input=self.to_json_string(
+                    {
+                        "TableArn": self._tables[table].table_arn,
+                        "S3Bucket": self.bucket.bucket_name,
+                        "S3Prefix": f"{EXPORTS}/{table}",
+                        "ExportFormat": "DYNAMODB_JSON",
+                    }
+                ),
+            ),
+        )
+
+    def _job(self, name: str, job: Job) -> glue.PySparkFlexEtlJob:
         id = name.capitalize()
         full_name = f"{self._deployment.prefix}{name}"
-        made = glue.PySparkEtlJob(
+        made = glue.PySparkFlexEtlJob(
             self,
             id,
             job_name=full_name,
@@ -105,6 +147,9 @@ class AnalyticsStack(Stack):
             timeout=Duration.minutes(30),
             max_retries=1,
             max_concurrent_runs=1,
+            # Paid for by the metric, each of dozens, and nobody looks at them.
+            enable_metrics=False,
+            enable_observability_metrics=False,
             default_arguments={**job.arguments, **self._source(job)},
         )
         self._library.grant_read(made.role)
@@ -128,7 +173,7 @@ class AnalyticsStack(Stack):
 
     def _role(self, id: str, job: Job) -> iam.Role:
         role = iam.Role(self, id, assumed_by=iam.ServicePrincipal("glue.amazonaws.com"))
-        _let_use(role, self.bucket)
+        _let_use(role, self.bucket, EXPORTS, REPORT)
         for table in job.exports:
             _let_export(role, self._tables[table])
         if job.writes_routes:
@@ -149,8 +194,8 @@ class AnalyticsStack(Stack):
         return role
 
 
-def _let_use(role: iam.Role, bucket: s3.IBucket) -> None:
-    """Exports and reports, read and written; DynamoDB writes an export with its caller's rights."""
+def _let_use(role: iam.Role, bucket: s3.IBucket, *folders: str) -> None:
+    """Read and written; DynamoDB writes an export with its caller's rights."""
     role.add_to_policy(
         iam.PolicyStatement(
             actions=["s3:GetBucketLocation", "s3:ListBucket"], resources=[bucket.bucket_arn]
@@ -159,7 +204,7 @@ def _let_use(role: iam.Role, bucket: s3.IBucket) -> None:
     role.add_to_policy(
         iam.PolicyStatement(
             actions=[f"s3:{action}" for action in _OBJECT_ACTIONS],
-            resources=[bucket.arn_for_objects(f"{folder}/*") for folder in (EXPORTS, REPORT)],
+            resources=[bucket.arn_for_objects(f"{folder}/*") for folder in folders],
         )
     )
 

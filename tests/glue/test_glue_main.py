@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from farthing.store.memory import MemoryEngine
 from farthing.store.routes import RoutingTable
 from glue_jobs import glue, rebuild_routes, trust_scores
 from glue_jobs.events_source import Format
-from glue_jobs.glue import ExportFailed, export_table
+from glue_jobs.glue import ExportFailed, export_table, newest_export
 from glue_jobs.rules import Report
 
 ROOT = Path(__file__).parents[2]
@@ -160,6 +161,43 @@ def test_a_table_is_exported_and_waited_for() -> None:
     assert path == "s3://bucket/a/b/AWSDynamoDB/017-abc/data/"
     assert (client.asked["S3Bucket"], client.asked["S3Prefix"]) == ("bucket", "a/b")
     assert len(waits) == 2
+
+
+class Listing:
+    """S3 with an object in each of its pages."""
+
+    def __init__(self, **written: float) -> None:
+        self.written, self.asked = written, {}
+
+    def get_paginator(self, name: str) -> "Listing":
+        assert name == "list_objects_v2"
+        return self
+
+    def paginate(self, **asked: Any) -> Any:
+        self.asked = asked
+        for name, when in self.written.items():
+            key = f"exports/events/AWSDynamoDB/{name}"
+            moment = datetime.fromtimestamp(when, UTC)
+            yield {"Contents": [{"Key": f"{key}/data/x.json.gz", "LastModified": moment}]}
+            if not name.startswith("running"):
+                yield {
+                    "Contents": [{"Key": f"{key}/manifest-summary.json", "LastModified": moment}]
+                }
+        yield {}
+
+
+def test_the_last_complete_export_is_taken() -> None:
+    s3 = Listing(old=100, new=300, running=400, newer_than_old=200)
+
+    path = newest_export(s3, "s3://bucket/exports/events", since=250)
+
+    assert path == "s3://bucket/exports/events/AWSDynamoDB/new/data/"
+    assert s3.asked == {"Bucket": "bucket", "Prefix": "exports/events/AWSDynamoDB/"}
+
+
+@pytest.mark.parametrize("s3", [Listing(), Listing(running=400), Listing(old=100)])
+def test_no_export_is_better_than_an_old_one(s3: Listing) -> None:
+    assert newest_export(s3, "s3://bucket/exports/events", since=250) is None
 
 
 def test_an_export_that_fails_says_why() -> None:

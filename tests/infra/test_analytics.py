@@ -10,6 +10,7 @@ from infra.job_contents import files
 from tests.infra.conftest import ROOT, Stacks
 
 JOBS = ["routes", "trust", "report"]
+_CRON = r"cron\((\d+) (\S+) \* \* \? \*\)"
 
 
 def jobs(stacks: Stacks) -> dict[str, dict[str, Any]]:
@@ -27,6 +28,13 @@ def test_where_and_how_large(production: Stacks, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
+def test_it_is_cheap(production: Stacks, name: str) -> None:
+    job = jobs(production)[name]
+    assert job["ExecutionClass"] == "FLEX"
+    assert not {each for each in job["DefaultArguments"] if each.endswith("metrics")}
+
+
+@pytest.mark.parametrize("name", JOBS)
 def test_each_is_started_by_the_clock(production: Stacks, name: str) -> None:
     triggers = {
         json.dumps(each["Actions"][0]["JobName"]): each
@@ -36,7 +44,53 @@ def test_each_is_started_by_the_clock(production: Stacks, name: str) -> None:
     for trigger in triggers.values():
         assert trigger["Type"] == "SCHEDULED"
         assert trigger["StartOnCreation"] is True
-        assert re.fullmatch(r"cron\(\d+ \S+ \* \* \? \*\)", trigger["Schedule"])
+        assert re.fullmatch(_CRON, trigger["Schedule"])
+
+
+def test_workers_do_not_wait_for_an_export(production: Stacks) -> None:
+    """Each table that a job reads is exported some time before, by nobody who is paid."""
+    exported = {
+        _spelt_out(each["Target"]["Input"])["S3Prefix"].removeprefix("exports/"): each
+        for each in production.properties("AWS::Scheduler::Schedule")
+    }
+    begun = {
+        name: re.fullmatch(_CRON, each["ScheduleExpression"]) for name, each in exported.items()
+    }
+    triggers = {
+        json.dumps(each["Actions"][0]["JobName"]): re.fullmatch(_CRON, each["Schedule"])
+        for each in production.properties("AWS::Glue::Trigger")
+    }
+    assert set(exported) == {"events", "ledger"}
+    for start in begun.values():
+        assert start is not None and (start[1], start[2]) == ("0", "3")
+    for start in triggers.values():
+        assert start is not None and int(start[2]) * 60 + int(start[1]) >= 3 * 60 + 45
+
+
+def test_an_export_may_be_made_and_written(production: Stacks) -> None:
+    roles = {
+        each["Target"]["RoleArn"]["Fn::GetAtt"][0]
+        for each in production.properties("AWS::Scheduler::Schedule")
+    }
+    for role in roles:
+        (policy,) = [
+            each["PolicyDocument"]
+            for each in production.properties("AWS::IAM::Policy")
+            if {"Ref": role} in each["Roles"]
+        ]
+        text = json.dumps(policy)
+        assert "dynamodb:ExportTableToPointInTime" in text
+        for action in ("AbortMultipartUpload", "PutObject", "PutObjectAcl"):  # as AWS asks for
+            assert f'"s3:{action}"' in text
+        assert "/exports/*" in text
+        assert "/report/*" not in text
+
+
+def _spelt_out(joined: Any) -> dict[str, str]:
+    """JSON in a template, with a word for whatever only the deployment knows."""
+    parts = [each if isinstance(each, str) else "known-later" for each in joined["Fn::Join"][1]]
+    made: dict[str, str] = json.loads("".join(parts))
+    return made
 
 
 @pytest.mark.parametrize("name", JOBS)
