@@ -19,7 +19,7 @@ NOTHING_BUILT = {"aws:cdk:bundling-stacks": []}
 
 
 def build(app: App, edge: type[EdgeStack] = EdgeStack, layer_platform: str = LAMBDA) -> None:
-    deployment = Deployment.from_context(app.node.try_get_context)
+    deployment = Deployment.from_context(app.node.try_get_context, app.node.get_all_context())
     storage = StorageStack(app, "FarthingStorage", deployment)
     doors = edge(app, "FarthingEdge", deployment)
     relay = RelayStack(

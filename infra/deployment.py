@@ -5,11 +5,13 @@ relay's own settings is passed on to its functions as that setting.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from farthing.settings import PREFIX, Settings
+from infra.permissions import TABLES
 
 # Settings that the stacks know, or that are of one machine: nobody gives them here.
 _NOT_GIVEN = frozenset(
@@ -18,60 +20,108 @@ _NOT_GIVEN = frozenset(
 )  # fmt: skip
 
 _DEFAULT_CONCURRENCY = {"ilp": 50, "upkeep": 1, "sweeper": 1}
+# Periods for which CloudWatch keeps a log, up to two years.
+_LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
+_LEAST_WORKERS = 2
+_HOURS = 24
+# Ours are words; what the CDK and its CLI keep in the context has other characters in it.
+_NAME = re.compile(r"[a-z_]+")
+
+
+def _option(default: Any, about: str) -> Any:
+    if callable(default):
+        return field(default_factory=default, metadata={"about": about})
+    return field(default=default, metadata={"about": about})
 
 
 @dataclass(frozen=True)
 class Deployment:
-    prefix: str = "farthing-"
-    # Whether tables and the key outlive the stacks: `retain`, or `destroy` for a rehearsal.
-    removal: str = "retain"
+    prefix: str = _option("farthing-", "What the names of tables, functions and queues begin with")
+    removal: str = _option(
+        "retain", "Whether tables, key and logs outlive the stacks: `retain` or `destroy`"
+    )
     settings: Mapping[str, str] = field(default_factory=dict)
-    # The owner's key and the settlement engine's token, where they are secrets already.
-    secret_key_arn: str = ""
-    settlement_token_arn: str = ""
-    # Raised after the key was changed, to have everything that follows from it follow.
-    key_version: int = 1
-    # Sizes, by function where they differ.
-    memory: int = 512
-    memory_of: Mapping[str, int] = field(default_factory=lambda: {"negentropy": 1024})
-    concurrency: Mapping[str, int] = field(default_factory=lambda: dict(_DEFAULT_CONCURRENCY))
-    log_days: int = 30
-    # Messages and requests per second that the doors let in, and how many at once.
-    throttle_rate: int = 500
-    throttle_burst: int = 1000
-    # One URL for everything, and a name for it.
-    edge: bool = True
-    domain: str = ""
-    certificate_arn: str = ""
-    # Scheduled jobs, and how large.
-    analytics: bool = True
-    glue_workers: int = 2
-    export_hours: int = 24
-    # Watching, and a bound on what it may cost: US dollars a month, 0 is none.
-    operations: bool = True
-    alarm_email: str = ""
-    monthly_budget: int = 50
-    # What a day's revenue must not fall below, in the asset's units, before someone is told.
-    least_daily_revenue: int = 0
+
+    # Secrets
+    secret_key_arn: str = _option("", "Secret with the owner's key; one is made if empty")
+    settlement_token_arn: str = _option("", "Secret with the settlement engine's token")
+    key_version: int = _option(
+        1, "Raise it after the key was changed: what follows from it follows"
+    )
+
+    # Sizes
+    memory: int = _option(512, "Megabytes of a function")
+    memory_of: Mapping[str, int] = _option(
+        lambda: {"negentropy": 1024}, "Megabytes of single functions"
+    )
+    concurrency: Mapping[str, int] = _option(
+        lambda: dict(_DEFAULT_CONCURRENCY),
+        "Reserved concurrency of functions; `{}` for an account whose limit is 10",
+    )
+    log_days: int = _option(30, "Days that logs are kept")
+    throttle_rate: int = _option(500, "Messages, and requests, per second that the doors let in")
+    throttle_burst: int = _option(1000, "And how many at once")
+
+    # One URL for everything
+    edge: bool = _option(True, "CloudFront: one URL for wss, NIP-11 and HTTP")
+    domain: str = _option("", "Name of that URL; point it at the output `EdgeDomain`")
+    certificate_arn: str = _option("", "Its certificate, in us-east-1")
+    web_acl_arn: str = _option("", "Web ACL (WAF, global) in front of it")
+
+    # Scheduled jobs
+    analytics: bool = _option(True, "Glue jobs: routes, credit limits, the report")
+    glue_workers: int = _option(2, "Workers of a job (G.1X)")
+    export_hours: int = _option(24, "Hours between two exports and rebuilds of the routes")
+
+    # Watching
+    operations: bool = _option(True, "Alarms, dashboard and budget")
+    alarm_email: str = _option("", "Who is told; it has to be confirmed by a click")
+    route_metrics: bool = _option(False, "API Gateway's metrics of each route, $0.30 a month each")
+    monthly_budget: int = _option(
+        50, "US dollars a month of the whole account, after which the relay stops; 0 is no bound"
+    )
+    least_daily_revenue: int = _option(
+        0, "What a day's revenue must not fall below, in the asset's units; 0 is no alarm"
+    )
 
     @classmethod
-    def from_context(cls, context: Callable[[str], Any]) -> "Deployment":
-        """`context` answers with a value or None: a number or object may come as its text."""
+    def from_context(cls, context: Callable[[str], Any], names: Iterable[str] = ()) -> "Deployment":
+        """`context` answers with a value or None: a number or object may come as its text. `names`
+        are all that it has: a price that is misspelt must not be passed over."""
+        options = {option.name for option in fields(cls)} - {"settings"}
+        settings = {each.name for each in fields(Settings)} - _NOT_GIVEN
+        for name in names:
+            if _NAME.fullmatch(name) and name not in options | settings | _NOT_GIVEN:
+                raise ValueError(f"there is no option {name!r}: see README, Deploying")
         given = {
             option.name: _value(option.type, value)
             for option in fields(cls)
-            if option.name != "settings" and (value := context(option.name)) is not None
+            if option.name in options and (value := context(option.name)) is not None
         }
-        names = [each.name for each in fields(Settings) if each.name not in _NOT_GIVEN]
-        settings = {name: _text(value) for name in names if (value := context(name)) is not None}
-        return cls(settings=settings, **given)
+        passed_on = {
+            name: _text(value) for name in sorted(settings) if (value := context(name)) is not None
+        }
+        return cls(settings=passed_on, **given)
 
     def __post_init__(self) -> None:
+        """What is wrong stops here, not in the cloud."""
         if self.removal not in ("retain", "destroy"):
             raise ValueError("removal is `retain` or `destroy`")
         if bool(self.domain) != bool(self.certificate_arn):
             raise ValueError("a domain needs its certificate, in us-east-1, and the other way")
-        Settings.from_env(self.environment)  # a wrong setting stops here, not in the cloud
+        if self.certificate_arn and ":us-east-1:" not in self.certificate_arn:
+            raise ValueError("CloudFront takes the domain's certificate from us-east-1 only")
+        if (self.domain or self.web_acl_arn) and not self.edge:
+            raise ValueError("a domain and a web ACL are the edge's: there is none")
+        if self.log_days not in _LOG_DAYS:
+            raise ValueError(f"log_days is one of {', '.join(map(str, _LOG_DAYS))}")
+        if self.glue_workers < _LEAST_WORKERS:
+            raise ValueError(f"glue_workers is {_LEAST_WORKERS} at least")
+        if self.export_hours < 1 or _HOURS % self.export_hours:
+            raise ValueError(f"export_hours divides {_HOURS}")
+        for name in {*self.memory_of, *self.concurrency} - set(TABLES):
+            raise ValueError(f"memory_of and concurrency: there is no function {name!r}")
+        Settings.from_env(self.environment)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -82,6 +132,18 @@ class Deployment:
     @property
     def keeps(self) -> bool:
         return self.removal == "retain"
+
+
+def documentation() -> list[tuple[str, str, str]]:
+    """(option, default, what it is) of every option, for the README's table."""
+    rows = []
+    for option in fields(Deployment):
+        if option.name == "settings":
+            continue
+        made = option.default_factory() if option.default_factory is not MISSING else option.default
+        default = made if isinstance(made, str) else json.dumps(made)
+        rows.append((option.name, default, option.metadata["about"]))
+    return rows
 
 
 def _value(kind: object, value: Any) -> Any:

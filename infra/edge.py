@@ -37,6 +37,7 @@ class FrontDoor(Construct):
             minimum_protocol_version=cloudfront.SecurityPolicyProtocol.TLS_V1_2_2021,
             # WebSocket runs over HTTP/1.1, and CloudFront speaks both to viewers.
             http_version=cloudfront.HttpVersion.HTTP2,
+            web_acl_id=deployment.web_acl_arn or None,
             **_named(self, deployment),
         )
         self.host = deployment.domain or self._distribution.domain_name

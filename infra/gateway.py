@@ -43,7 +43,7 @@ class Doors(Construct):
             web_socket_api=self.socket_api,
             stage_name=STAGE,
             auto_deploy=True,
-            detailed_metrics_enabled=True,
+            detailed_metrics_enabled=deployment.route_metrics,
             throttle=throttle,
         )
         self.web_api = apigateway.HttpApi(
@@ -54,7 +54,7 @@ class Doors(Construct):
             "WebStage",
             http_api=self.web_api,
             auto_deploy=True,
-            detailed_metrics_enabled=True,
+            detailed_metrics_enabled=deployment.route_metrics,
             throttle=throttle,
         )
         self._log_access(log_group(self, "Access", deployment))

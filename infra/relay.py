@@ -164,6 +164,8 @@ class RelayStack(Stack):
             "Agent",
             resource_type="Custom::Identity",
             service_token=self.function("identity").function_arn,
+            # A key that is none fails the deployment now, and not in an hour.
+            service_timeout=Duration.minutes(5),
             properties={
                 "Key": self._around.key.secret_arn,
                 "Version": deployment.key_version,

@@ -176,6 +176,10 @@ class TestRoutes:
             assert stage["DefaultRouteSettings"]["ThrottlingRateLimit"] == 500
             assert stage["DefaultRouteSettings"]["ThrottlingBurstLimit"] == 1000
 
+    def test_no_metric_of_each_route_is_paid_for_unasked(self, production: Stacks) -> None:
+        for stage in production.properties("AWS::ApiGatewayV2::Stage"):
+            assert stage["DefaultRouteSettings"].get("DetailedMetricsEnabled") is not True
+
 
 class TestStreams:
     def sources(self, stacks: Stacks) -> dict[str, dict[str, Any]]:

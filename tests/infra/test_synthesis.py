@@ -73,11 +73,28 @@ class TestContext:
             {"removal": "perhaps"},
             {"domain": "relay.example"},
             {"ilp_address": "nowhere"},
+            {"domain": "a.example", "certificate_arn": "arn:aws:acm:eu-west-1:1:certificate/x"},
+            {"domain": "a.example", "certificate_arn": "arn:aws:acm:us-east-1:1:certificate/x",
+             "edge": "false"},
+            {"log_days": 31},
+            {"glue_workers": 1},
+            {"export_hours": 0},
+            {"export_hours": 36},
+            {"concurrency": '{"ipl": 5}'},
         ],
-    )
+    )  # fmt: skip
     def test_what_is_wrong_stops_here(self, context: dict[str, object]) -> None:
-        with pytest.raises(ValueError, match=r"PER_BYTE|removal|domain|ADDRESS"):
+        with pytest.raises(
+            ValueError, match=r"PER_BYTE|removal|domain|ADDRESS|days|workers|hours|'ipl'"
+        ):
             self.deployment(**context)
+
+    def test_a_misspelt_option_is_not_passed_over(self) -> None:
+        context = {"price_per_bite": "5", "@aws-cdk/core:x": True, "cli-telemetry": False}
+        with pytest.raises(ValueError, match="price_per_bite"):
+            Deployment.from_context(context.get, context)
+        del context["price_per_bite"]
+        assert Deployment.from_context(context.get, context) == Deployment()
 
     def test_a_secret_is_never_taken_from_the_context(self) -> None:
         made = self.deployment(secret_key="a" * 64, settlement_token="b" * 43)
