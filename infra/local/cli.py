@@ -170,6 +170,15 @@ def report(arguments: argparse.Namespace, settings: Settings) -> int:
         return _fail(error)
 
 
+def redrive(arguments: argparse.Namespace, settings: Settings) -> int:
+    from infra.local import redriving
+
+    try:
+        return redriving.redrive(arguments, settings)
+    except redriving.ERRORS as error:
+        return _fail(error)
+
+
 def _fail(error: BaseException | str) -> int:
     print(f"farthing: {error or type(error).__name__}", file=sys.stderr)
     return 1
@@ -186,6 +195,7 @@ def parser() -> argparse.ArgumentParser:
     _add_following(commands)
     _add_routing(commands)
     _add_report(commands)
+    _add_deployed(commands)
     return top
 
 
@@ -308,6 +318,14 @@ def _add_report(commands: Commands) -> None:
     command.add_argument("--days", type=int, default=30)
     command.add_argument("--parquet", type=Path, help="folder for the figures as Parquet")
     command.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _add_deployed(commands: Commands) -> None:
+    command = _add(commands, "redrive", redrive,
+                   "handle what a deployed relay's streams have given up on")  # fmt: skip
+    command.add_argument("--dry-run", action="store_true", help="only look into the queues")
+    command.add_argument("--unnumbered", action="store_true", help="number every stored event that"
+                         " has no number, whatever the queues say")  # fmt: skip
 
 
 def _pubkey(text: str) -> str:

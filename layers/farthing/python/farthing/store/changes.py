@@ -10,7 +10,7 @@ is read only as far as later commits stand behind it.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -104,6 +104,12 @@ class ChangeLog:
     def number_of(self, event_id: str) -> int | None:
         item = self._engine.get(Table.CHANGES, f"id#{event_id}", _NUMBER)
         return None if item is None else int(item[_NUMBER])
+
+    def numbers_of(self, event_ids: Iterable[str]) -> dict[str, int]:
+        """The numbers of those that have one."""
+        keys = [(f"id#{event_id}", _NUMBER) for event_id in event_ids]
+        found = self._engine.get_many(Table.CHANGES, keys)
+        return {pk.removeprefix("id#"): int(item[_NUMBER]) for (pk, _), item in found.items()}
 
     @property
     def most_at_once(self) -> int:

@@ -1,0 +1,154 @@
+"""`farthing redrive` over queues and tables as AWS has them: moto's."""
+
+import json
+from argparse import Namespace
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+
+from farthing.agent import Agent
+from farthing.settings import Settings
+from infra.local.redriving import CONSUMERS, Span, deployed_agent, redrive, span_of
+from tests.relay.world import START, Client, connections_of, signed
+
+REGION = "us-east-1"
+
+
+def moment(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat().replace("+00:00", "Z")
+
+
+def failure(first: int, last: int) -> str:
+    """What Lambda sends to the destination of a stream's failures."""
+    return json.dumps({
+        "requestContext": {"requestId": "r", "condition": "RetryAttemptsExhausted"},
+        "version": "1.0",
+        "timestamp": moment(last + 3600),
+        "DDBStreamBatchInfo": {
+            "shardId": "shardId-1", "startSequenceNumber": "1", "endSequenceNumber": "2",
+            "approximateArrivalOfFirstRecord": moment(first),
+            "approximateArrivalOfLastRecord": moment(last),
+            "batchSize": 2, "streamArn": "arn:aws:dynamodb:...",
+        },
+    })  # fmt: skip
+
+
+@pytest.fixture
+def queues(agent: Agent) -> Iterator[dict[str, Any]]:
+    client = boto3.client("sqs", region_name=REGION)
+    made = {
+        name: boto3.resource("sqs", region_name=REGION).Queue(
+            client.create_queue(QueueName=f"farthing-{name}-failures")["QueueUrl"]
+        )
+        for name in CONSUMERS
+    }
+    yield made
+    for queue in made.values():
+        queue.delete()
+
+
+def run(agent: Agent, **arguments: bool) -> int:
+    given = {"dry_run": False, "unnumbered": False, **arguments}
+    return redrive(
+        Namespace(**given),
+        Settings(),
+        clients=lambda service: boto3.client(service, region_name=REGION),
+        agent_of=lambda *_: agent,
+    )
+
+
+def left(queue: Any) -> int:
+    """Also those that hide."""
+    queue.reload()
+    names = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+    return sum(int(queue.attributes[name]) for name in names)
+
+
+def test_every_queue_is_worked_off(
+    agent: Agent, queues: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = Client(agent)
+    client.send("REQ", "x", {"kinds": [1], "limit": 0})
+    event = signed()
+    agent.events.save(event)  # and neither numbered nor delivered
+    for queue in queues.values():
+        queue.send_message(MessageBody=failure(START, START))
+        queue.send_message(MessageBody=failure(START, START + 1))
+
+    assert run(agent) == 0
+
+    assert agent.changes.number_of(event.id) == 1
+    assert [frame[2]["id"] for frame in connections_of(agent).take(client.id)] == [event.id]
+    assert {name: left(queue) for name, queue in queues.items()} == dict.fromkeys(CONSUMERS, 0)
+    assert capsys.readouterr().out.splitlines() == [
+        "sequencer  2 messages, 1 events numbered",
+        "push       2 messages, 1 events brought to live feeds",
+        "fanout     2 messages, 1 events offered to subscriptions",
+    ]
+
+
+def test_a_look_changes_nothing(agent: Agent, queues: dict[str, Any]) -> None:
+    agent.events.save(signed())
+    queues["sequencer"].send_message(MessageBody=failure(START, START))
+
+    assert run(agent, dry_run=True) == 0
+
+    assert agent.changes.last_number() == 0
+    assert left(queues["sequencer"]) == 1
+
+
+def test_a_message_stays_until_its_events_are_through(agent: Agent, queues: dict[str, Any]) -> None:
+    client = Client(agent)
+    client.send("REQ", "x", {"kinds": [1], "limit": 0})
+    agent.events.save(signed())
+    queues["fanout"].send_message(MessageBody=failure(START, START))
+    connections_of(agent).error = RuntimeError("API Gateway is down")
+
+    with pytest.raises(RuntimeError):
+        run(agent)
+
+    assert left(queues["fanout"]) == 1
+
+
+@pytest.mark.parametrize("body", ["{}", "no JSON", "[]", '{"DDBStreamBatchInfo": {}}'])
+def test_what_is_no_failure_stays(
+    agent: Agent, queues: dict[str, Any], capsys: pytest.CaptureFixture[str], body: str
+) -> None:
+    queues["push"].send_message(MessageBody=body)
+    assert run(agent) == 1
+    assert left(queues["push"]) == 1
+    assert "1 messages are none of a stream's" in capsys.readouterr().out
+
+
+def test_records_that_are_long_gone_from_the_stream(
+    agent: Agent, queues: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing but the tables is needed, and no message either."""
+    agent.events.save(signed())
+    assert run(agent, unnumbered=True) == 0
+    assert capsys.readouterr().out == "sequencer  1 events numbered\n"
+
+
+def test_a_span_holds_both_its_ends() -> None:
+    assert span_of(failure(START, START + 5)) == Span(START, START + 6)
+
+
+def test_the_deployed_agent_is_what_its_functions_are_told(agent: Agent) -> None:
+    asked = []
+
+    def configuration(FunctionName: str) -> dict[str, Any]:
+        asked.append(FunctionName)
+        variables = {"FARTHING_TABLE_PREFIX": "mine-", "FARTHING_MAX_LIMIT": "7",
+                     "FARTHING_CONNECTIONS_URL": "https://x.example/relay"}  # fmt: skip
+        return {"Environment": {"Variables": variables}}
+
+    client = SimpleNamespace(get_function_configuration=configuration)
+    made = deployed_agent("mine-", lambda _: client)
+
+    assert asked == ["mine-fanout"]
+    assert made.settings.max_limit == 7
+    assert made.settings.secret_key == ""
