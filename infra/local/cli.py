@@ -179,6 +179,15 @@ def redrive(arguments: argparse.Namespace, settings: Settings) -> int:
         return _fail(error)
 
 
+def cost(arguments: argparse.Namespace, settings: Settings) -> int:
+    from infra.local import costing
+
+    try:
+        return costing.cost(arguments, settings)
+    except costing.ERRORS as error:
+        return _fail(error)
+
+
 def _fail(error: BaseException | str) -> int:
     print(f"farthing: {error or type(error).__name__}", file=sys.stderr)
     return 1
@@ -326,6 +335,12 @@ def _add_deployed(commands: Commands) -> None:
     command.add_argument("--dry-run", action="store_true", help="only look into the queues")
     command.add_argument("--unnumbered", action="store_true", help="number every stored event that"
                          " has no number, whatever the queues say")  # fmt: skip
+    command = _add(commands, "cost", cost, "what a deployed relay costs, from measured units")
+    command.add_argument("--templates", type=Path, default=Path("cdk.out"),
+                         help="what was synthesised, for what it costs idle")  # fmt: skip
+    command.add_argument("--prices", type=Path, help="JSON with other prices, or some of them")
+    command.add_argument("--gigabytes", type=int, default=0, help="stored already")
+    command.add_argument("--json", action="store_true", help="all figures, in picodollars")
 
 
 def _pubkey(text: str) -> str:

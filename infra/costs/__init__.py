@@ -1,0 +1,1 @@
+"""What a deployment costs: measured amounts, times prices of one dated table."""

@@ -1,0 +1,413 @@
+"""What the relay's verbs use, measured by running them: an agent in memory does each of them a
+hundred times, and a counting engine, a meter and a clock look on.
+
+What cannot be measured without AWS is assumed, and stands below.
+"""
+
+import io
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from datetime import timedelta
+from statistics import median
+
+import orjson
+
+from farthing.agent import Agent
+from farthing.cloud.meter import PowertoolsMeter
+from farthing.ilp.client import Payment, RelayTerms, prepare_payment, utc_now
+from farthing.ilp.packet import Fulfill, decode_reply, encode
+from farthing.ilp.requests import OCTETS, receive_packet
+from farthing.nostr.events import Event, sign_event
+from farthing.nostr.negentropy import Initiator, SealedVector
+from farthing.relay.caller import Caller
+from farthing.relay.changes import push_changes
+from farthing.relay.connect import connect, disconnect
+from farthing.relay.connections import Delivery
+from farthing.relay.fan_out import fan_out
+from farthing.relay.meter import Metric
+from farthing.relay.receive import receive
+from farthing.relay.sequence import number_events
+from farthing.relay.upkeep import keep_up
+from farthing.relay.verbs import VERBS
+from farthing.settings import Settings
+from farthing.store.attributes import item_size
+from farthing.store.changes import MOST_AT_ONCE, Arrival
+from farthing.store.counting import CountingEngine
+from farthing.store.ledger import Peer, hash_token
+from farthing.store.memory import MemoryEngine
+from farthing.store.table import VOLATILE, Item, Put, TransactWrite
+from infra.costs.bill import Usage
+from infra.costs.prices import Unit
+
+# Assumed. A vCPU at full speed is what a function of 1,769 MB has, by Lambda's documentation.
+FULL_CORE_MB = 1769
+# A request to DynamoDB or to a connection, from a function: the wait, and the CPU to sign and read.
+ROUND_TRIP_MICROSECONDS = 5_000
+POST_MICROSECONDS = 10_000
+REQUEST_CPU_MICROSECONDS = 1_000
+POSTS_SIDE_BY_SIDE = 16
+# What Lambda writes about each call, and the HTTP API about each request.
+PLATFORM_LOG_BYTES = 400
+ACCESS_LOG_BYTES = 250
+# What DynamoDB adds to an item that it stores.
+ITEM_BYTES = 100
+
+MILLION = 10**6
+_TURNS = 100
+_RESULTS = 100
+_SUBSCRIBERS = 50
+_SYNCED = 1000
+_FRAME = 32 * 1024  # API Gateway's message
+_HOST = "relay.example"
+_OWNER, _ALICE = bytes([1] * 32), bytes([2] * 32)
+_TAGS = (("e", "b" * 64), ("p", "c" * 64))
+_TEXT = "A note as people write them: a sentence or two, and then one more for good measure."
+_TOKEN = "cost-token-0123456789-abcdefghijklmnopqrstuvwxyz"  # noqa: S105, of a peer in memory
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the functions run: megabytes by name, and whether CloudFront stands before them."""
+
+    memory: Mapping[str, int]
+    edge: bool = True
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a million of something use, and which custom metrics they publish."""
+
+    usage: Usage
+    metrics: frozenset[str] = frozenset()
+
+
+class _Clients:
+    """The port to clients: takes every frame and remembers how many, and how long."""
+
+    def __init__(self) -> None:
+        self.frames: list[int] = []
+
+    def post(self, _connection_id: str, frames: Iterable[str]) -> Delivery:
+        self.frames += [len(frame.encode()) for frame in frames]
+        return Delivery.DELIVERED
+
+    post_in_order = post
+
+    def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
+        self.post("", [frame for _, frame in frames])
+        return {}
+
+    def close(self, _connection_id: str) -> None: ...
+
+
+class _Weighed(MemoryEngine):
+    """Knows how many bytes it keeps for good."""
+
+    kept = 0
+
+    def _apply(self, write: TransactWrite) -> Item | None:
+        if isinstance(write, Put) and write.table not in VOLATILE:
+            old = self.get(write.table, write.pk, write.sk)
+            before = item_size(write.pk, write.sk, old) + ITEM_BYTES if old else 0
+            self.kept += item_size(write.pk, write.sk, write.item) + ITEM_BYTES - before
+        return super()._apply(write)
+
+
+class Scene:
+    """One relay in memory, and everything that is done to it."""
+
+    def __init__(self, place: Place, settings: Settings) -> None:
+        self._place = place
+        self._clients = _Clients()
+        self._stored = _Weighed()
+        self.engine = CountingEngine(self._stored)
+        own = Settings(
+            secret_key=_OWNER.hex(), requests_per_second=0, packets_per_minute=MILLION,
+            price_per_byte=settings.price_per_byte or 1,
+        )  # fmt: skip
+        self.agent = Agent(own, self.engine, self._clients, meter=PowertoolsMeter())
+        self._moment = self.agent.now_ms
+        self._numbers = iter(range(10**9))
+        self.agent.ledger.add_peer(Peer("payer", hash_token(_TOKEN)))
+        self._pay(self._packet(), [])  # a balance stands from now on
+        with redirect_stdout(io.StringIO()):
+            self._flush()
+
+    def _run(self, function: str, calls: Sequence[Callable[[], object]]) -> Measured:
+        """What a million such calls of a function use."""
+        memory = self._place.memory[function]
+        cpu, logged, metrics = [], 0, set()
+        self.engine.reset()
+        self._clients.frames = []
+        for call in calls:
+            written = io.StringIO()
+            started = time.process_time_ns()
+            with redirect_stdout(written):
+                call()
+                self._flush()
+            cpu.append(time.process_time_ns() - started)
+            logged += len(written.getvalue()) + PLATFORM_LOG_BYTES
+            metrics |= _metrics_in(written.getvalue())
+        cost, frames = self.engine.reset(), self._clients.frames
+        number = len(calls)
+        busy = int(median(cpu)) // 1000 + _each(
+            (cost.requests + len(frames)) * REQUEST_CPU_MICROSECONDS, number
+        )
+        waits = _each(cost.round_trips * ROUND_TRIP_MICROSECONDS, number)
+        waits += _each(-(-len(frames) // POSTS_SIDE_BY_SIDE) * POST_MICROSECONDS, number)
+        slowed = busy * FULL_CORE_MB // min(memory, FULL_CORE_MB)
+        milliseconds = -(-(slowed + waits) // 1000)
+        usage: Usage = Counter({
+            Unit.WRITE_UNITS: _per_million(cost.write_units, number),
+            Unit.READ_UNITS: _per_million(cost.read_units, number),
+            Unit.FUNCTION_CALLS: MILLION,
+            Unit.FUNCTION_TIME: MILLION * memory * milliseconds,
+            Unit.SOCKET_MESSAGES: _per_million(sum(map(_messages, frames)), number),
+            Unit.EDGE_BYTES: _per_million(sum(frames), number) if self._place.edge else 0,
+            Unit.LOGGED_BYTES: _per_million(logged, number),
+            Unit.KEPT_LOG_BYTES: _per_million(logged, number),
+        })  # fmt: skip
+        return Measured(+usage, frozenset(metrics))
+
+    def _flush(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Powertools', when there is nothing to publish
+            self.agent.meter.flush()  # type: ignore[attr-defined]
+
+    # What clients do
+
+    def _note(self) -> Event:
+        number = next(self._numbers)
+        return sign_event(
+            _ALICE, kind=1, content=f"{_TEXT} {number:09}", tags=_TAGS,
+            created_at=self.agent.now - 10**6 + number,
+        )  # fmt: skip
+
+    def _frame(self, connection: str, *parts: object) -> str | None:
+        self._moment += 1
+        caller = Caller(self.agent, connection, self._moment, _HOST)
+        return receive(self.agent, caller, orjson.dumps(parts).decode(), VERBS)
+
+    def _connected(self, name: str) -> str:
+        connect(self.agent, name, _HOST)
+        self._frame(name, "CLOSE", "first")  # the challenge goes with the first message
+        return name
+
+    def _message(self, function: str, messages: Iterable[Sequence[object]]) -> Measured:
+        """Messages of one connection: the frame in, the frames out, and the answer."""
+        name = self._connected(f"{function} {next(self._numbers)}")
+        given = list(messages)
+        answers: list[str] = []
+        run = self._run(
+            function,
+            [lambda parts=parts: answers.append(self._frame(name, *parts) or "")
+             for parts in given],
+        )  # fmt: skip
+        size = sum(len(answer.encode()) for answer in answers)
+        arrived = sum(_messages(len(orjson.dumps(parts))) for parts in given)
+        answered = sum(_messages(len(answer)) for answer in answers if answer)
+        run.usage[Unit.SOCKET_MESSAGES] += _per_million(arrived + answered, len(given))
+        if self._place.edge:
+            run.usage[Unit.EDGE_BYTES] += _per_million(size, len(given))
+        return run
+
+    def free_write(self) -> Measured:
+        """EVENT of the owner, who pays nothing."""
+        events = [
+            sign_event(_OWNER, kind=1, content=f"{_TEXT} {number:09}", tags=_TAGS,
+                       created_at=self.agent.now - number)
+            for number in range(_TURNS)
+        ]  # fmt: skip
+        return self._message("event", [("EVENT", event.as_dict()) for event in events])
+
+    def request(self) -> Measured:
+        """REQ of an author's last hundred notes."""
+        self.store(_RESULTS)
+        author = self._note().pubkey
+        asked = {"authors": [author], "kinds": [1], "limit": _RESULTS}
+        return self._message("req", [("REQ", "r", asked) for _ in range(_TURNS // 10)])
+
+    def subscription(self) -> Measured:
+        """REQ that waits for what is new, and its CLOSE."""
+        asked = {"authors": ["d" * 64], "limit": 0}
+        opened = self._message("req", [("REQ", str(n % 10), asked) for n in range(_TURNS)])
+        closed = self._message("close", [("CLOSE", str(n % 10)) for n in range(_TURNS)])
+        return Measured(opened.usage + closed.usage)
+
+    def count(self) -> Measured:
+        """COUNT of a hundred notes."""
+        self.store(_RESULTS)
+        asked = {"kinds": [1], "authors": [self._note().pubkey]}
+        return self._message("count", [("COUNT", "c", asked)] * (_TURNS // 10))
+
+    def sync(self) -> Measured:
+        """NEG-OPEN of someone who has the same events, and NEG-CLOSE."""
+        notes = [self._note() for _ in range(_SYNCED)]
+        self._save(notes)
+        first = Initiator(SealedVector.seal([(e.created_at, bytes.fromhex(e.id)) for e in notes]))
+        asked = {"authors": [notes[0].pubkey], "since": min(e.created_at for e in notes)}
+        opened = self._message(
+            "negentropy", [("NEG-OPEN", "n", asked, first.initiate().hex())] * (_TURNS // 10)
+        )
+        closed = self._message("negentropy", [("NEG-CLOSE", "n")] * _TURNS)
+        return Measured(opened.usage + closed.usage)
+
+    def connection(self) -> Measured:
+        """Opened, challenged with its first message, and closed."""
+        names = [f"passing {number}" for number in range(_TURNS)]
+        opened = self._run("connect", [lambda n=n: connect(self.agent, n, _HOST) for n in names])
+        first = self._run("close", [lambda n=n: self._frame(n, "CLOSE", "x") for n in names])
+        closed = self._run("disconnect", [lambda n=n: disconnect(self.agent, n) for n in names])
+        usage = opened.usage + first.usage + closed.usage
+        usage[Unit.SOCKET_MESSAGES] += MILLION  # the first message itself
+        if self._place.edge:
+            usage[Unit.EDGE_REQUESTS] += MILLION
+            usage[Unit.EDGE_CALLS] += MILLION
+        return Measured(usage)
+
+    # What peers do
+
+    def paid_write(self) -> Measured:
+        """POST /ilp: a note with two tags, and its payment."""
+        packets = [self._packet() for _ in range(_TURNS)]
+        sizes: list[int] = []
+        run = self._run("ilp", [lambda p=p: self._pay(p, sizes) for p in packets])
+        run.usage[Unit.HTTP_REQUESTS] += MILLION
+        run.usage[Unit.LOGGED_BYTES] += MILLION * ACCESS_LOG_BYTES
+        run.usage[Unit.KEPT_LOG_BYTES] += MILLION * ACCESS_LOG_BYTES
+        if self._place.edge:
+            run.usage[Unit.EDGE_REQUESTS] += MILLION
+            run.usage[Unit.EDGE_BYTES] += _per_million(sum(sizes), len(sizes))
+        return run
+
+    def _packet(self) -> bytes:
+        return encode(self._payment().prepare)
+
+    def _payment(self) -> Payment:
+        own = self.agent.settings
+        terms = RelayTerms(own.own_ilp_address, own.ilp_url, own.pubkey, own.tariff)
+        return prepare_payment(self._note(), _ALICE, terms, utc_now() + timedelta(minutes=5))
+
+    def _pay(self, packet: bytes, sizes: list[int]) -> None:
+        headers = {"content-type": OCTETS, "authorization": f"Bearer {_TOKEN}"}
+        answer = receive_packet(self.agent, headers, packet)
+        if not isinstance(decode_reply(answer.body), Fulfill):
+            raise RuntimeError("a paid note was not stored")
+        sizes.append(len(answer.body))
+
+    def note_size(self) -> int:
+        """Bytes that a payer pays for."""
+        return len(self._payment().prepare.data)
+
+    # What follows from a stored event
+
+    def store(self, number: int) -> list[Event]:
+        notes = [self._note() for _ in range(number)]
+        self._save(notes)
+        return notes
+
+    def _save(self, notes: Iterable[Event]) -> None:
+        for note in notes:
+            self.agent.events.save(note)
+
+    def numbering(self, at_once: int = 1) -> Measured:
+        """A million events numbered, so many by each call."""
+        batches = [
+            [_arrival(note) for note in self.store(at_once)] for _ in range(_TURNS // at_once)
+        ]
+        run = self._run("sequencer", [lambda b=b: number_events(self.agent, b) for b in batches])
+        return Measured(Counter({unit: -(-each // at_once) for unit, each in run.usage.items()}))
+
+    def full_batches(self) -> Measured:
+        return self.numbering(MOST_AT_ONCE)
+
+    def looking_for_subscriptions(self) -> Measured:
+        """The fan-out of an event that nobody waits for."""
+        notes = [self._note() for _ in range(_TURNS)]
+        return self._run("fanout", [lambda n=n: fan_out(self.agent, [n]) for n in notes])
+
+    def delivery(self) -> Measured:
+        """What one more subscription that wants the event adds to its fan-out."""
+        alone = self.looking_for_subscriptions().usage
+        for number in range(_SUBSCRIBERS):
+            name = self._connected(f"reader {number}")
+            self._frame(name, "REQ", "x", {"authors": [self._note().pubkey], "limit": 0})
+        notes = [self._note() for _ in range(_TURNS // 5)]
+        wanted = self._run("fanout", [lambda n=n: fan_out(self.agent, [n]) for n in notes]).usage
+        for number in range(_SUBSCRIBERS):
+            disconnect(self.agent, f"reader {number}")
+        return Measured(
+            Counter({
+                unit: max(0, wanted[unit] - alone[unit]) // _SUBSCRIBERS for unit in wanted
+            })
+        )  # fmt: skip
+
+    def push(self) -> Measured:
+        """A new entry of the log to one live CHANGES subscription."""
+        name = self._connected("live")
+        self._frame(name, "CHANGES", "live", {"kinds": [1], "live": True, "since": 0})
+        used: Usage = Counter()
+        for note in self.store(_TURNS):
+            number_events(self.agent, [_arrival(note)])
+            last = self.agent.changes.last_number()
+            new = list(self.agent.changes.between(last - 1, last))
+            # One by one: a feed is brought to the log's end, wherever that is.
+            used += self._run("push", [lambda new=new: push_changes(self.agent, new)]).usage
+        disconnect(self.agent, name)
+        return Measured(Counter({unit: -(-each // _TURNS) for unit, each in used.items()}))
+
+    def kept_bytes(self) -> int:
+        """Bytes that a paid note adds to the tables, its number and its receipt included."""
+        before = self._stored.kept
+        self._pay(self._packet(), [])
+        number_events(self.agent, [_arrival(self.store(1)[0])])
+        paid_and_another = self._stored.kept - before
+        before = self._stored.kept
+        self.store(1)
+        return paid_and_another - (self._stored.kept - before)
+
+    # By the clock
+
+    def sweep(self) -> Measured:
+        def sweep() -> None:
+            released = self.agent.ledger.release_expired(self.agent.now_ms)
+            self.agent.meter.count(Metric.HOLDS_RELEASED, released)
+            self.agent.meter.count(Metric.REVENUE, 0)
+
+        return self._run("sweeper", [sweep] * _TURNS)
+
+    def upkeep(self) -> Measured:
+        """A round of an agent that follows nobody."""
+        keep_up(self.agent)
+        return self._run("upkeep", [lambda: keep_up(self.agent)] * (_TURNS // 5))
+
+
+def _arrival(event: Event) -> Arrival:
+    return Arrival(event.id, event.pubkey, event.kind)
+
+
+def _metrics_in(written: str) -> set[str]:
+    """The names of the metrics in lines of CloudWatch's embedded format."""
+    return {
+        metric["Name"]
+        for line in written.splitlines()
+        if line.startswith('{"_aws"')
+        for group in orjson.loads(line)["_aws"]["CloudWatchMetrics"]
+        for metric in group["Metrics"]
+    }
+
+
+def _messages(size: int) -> int:
+    return max(1, -(-size // _FRAME))
+
+
+def _each(amount: int, number: int) -> int:
+    return -(-amount // number)
+
+
+def _per_million(amount: int, number: int) -> int:
+    return -(-amount * MILLION // number)
