@@ -7,7 +7,7 @@ start, so that no worker is paid for waiting; jobs that can wait run on spare ca
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aws_cdk import ArnFormat, CfnOutput, Duration, Stack
+from aws_cdk import Annotations, ArnFormat, CfnOutput, Duration, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
@@ -23,6 +23,7 @@ from infra.storage import StorageStack
 
 SCRIPTS = Path(__file__).parents[1] / "glue_jobs"
 EXPORTS, REPORT = "exports", "report"
+_LOGS_WARNING = "@aws-cdk/aws-glue-alpha:unencryptedContinuousLogging"
 _OBJECT_ACTIONS = ("AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject", "PutObjectAcl")
 _ROUTES_ACTIONS = ("BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query")
 
@@ -151,6 +152,9 @@ class AnalyticsStack(Stack):
             enable_metrics=False,
             enable_observability_metrics=False,
             default_arguments={**job.arguments, **self._source(job)},
+        )
+        Annotations.of(made).acknowledge_warning(
+            _LOGS_WARNING, "CloudWatch's own encryption will do"
         )
         self._library.grant_read(made.role)
         glue.CfnTrigger(

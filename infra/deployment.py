@@ -45,9 +45,7 @@ class Deployment:
     # Secrets
     secret_key_arn: str = _option("", "Secret with the owner's key; one is made if empty")
     settlement_token_arn: str = _option("", "Secret with the settlement engine's token")
-    key_version: int = _option(
-        1, "Raise it after the key was changed: what follows from it follows"
-    )
+    key_version: int = _option(1, "Raise it after a secret was changed: functions read it anew")
 
     # Sizes
     memory: int = _option(512, "Megabytes of a function")

@@ -34,7 +34,6 @@ class FrontDoor(Construct):
             comment=f"{deployment.prefix}relay",
             default_behavior=_behavior(socket, [self._choice()]),
             additional_behaviors={path: _behavior(web) for path in WEB_PATHS},
-            minimum_protocol_version=cloudfront.SecurityPolicyProtocol.TLS_V1_2_2021,
             # WebSocket runs over HTTP/1.1, and CloudFront speaks both to viewers.
             http_version=cloudfront.HttpVersion.HTTP2,
             web_acl_id=deployment.web_acl_arn or None,
@@ -86,7 +85,11 @@ def _named(scope: Construct, deployment: Deployment) -> dict[str, object]:
     certificate = acm.Certificate.from_certificate_arn(
         scope, "Certificate", deployment.certificate_arn
     )
-    return {"domain_names": [deployment.domain], "certificate": certificate}
+    return {
+        "domain_names": [deployment.domain],
+        "certificate": certificate,
+        "minimum_protocol_version": cloudfront.SecurityPolicyProtocol.TLS_V1_2_2021,
+    }
 
 
 class EdgeStack(Stack):

@@ -82,6 +82,9 @@ def _environment(name: str, around: Surroundings) -> dict[str, str]:
         secrets[f"{PREFIX}SECRET_KEY_ARN"] = around.key.secret_arn
     if name in SETTLEMENT_TOKEN and around.deployment.settlement_token_arn:
         secrets[f"{PREFIX}SETTLEMENT_TOKEN_ARN"] = around.deployment.settlement_token_arn
+    if secrets:
+        # They are read once a container: a function that is changed gets new ones.
+        secrets[f"{PREFIX}KEY_VERSION"] = str(around.deployment.key_version)
     return {
         **around.deployment.environment,
         f"{PREFIX}RELAY_URL": around.addresses.relay,

@@ -56,6 +56,8 @@ class TestEachFunction:
     def test_no_secret_stands_in_its_environment(self, production: Stacks, name: str) -> None:
         variables = functions(production)[name][1]["Environment"]["Variables"]
         assert ("FARTHING_SECRET_KEY_ARN" in variables) == (name in KEY)
+        # A raised version replaces the containers that know the old key, and no others.
+        assert ("FARTHING_KEY_VERSION" in variables) == (name in KEY)
         assert not {"FARTHING_SECRET_KEY", "FARTHING_SETTLEMENT_TOKEN"} & set(variables)
 
     def test_its_role_permits_what_the_table_says(self, production: Stacks, name: str) -> None:

@@ -24,7 +24,8 @@ def agent() -> Agent:
 
 
 def warm_up() -> None:
-    """In Lambda, build the agent while the container starts, when CPU is free of charge."""
+    """In Lambda, build the agent while the container starts: then even a small function has a whole
+    processor."""
     if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
         agent()
 
