@@ -23,6 +23,9 @@ _DEFAULT_CONCURRENCY = {"ilp": 50, "upkeep": 1, "sweeper": 1}
 # Periods for which CloudWatch keeps a log, up to two years.
 _LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
 _LEAST_WORKERS = 2
+# API Gateway ends a request after 29 seconds. Whoever waits for the next hop must still be there to
+# settle what it answers and, by default, to call an asynchronous sender back.
+_FORWARD_MS, _LONGEST_FORWARD_MS = 18_000, 25_000
 _HOURS = 24
 # Ours are words; what the CDK and its CLI keep in the context has other characters in it.
 _NAME = re.compile(r"[a-z_]+")
@@ -119,13 +122,18 @@ class Deployment:
             raise ValueError(f"export_hours divides {_HOURS}")
         for name in {*self.memory_of, *self.concurrency} - set(TABLES):
             raise ValueError(f"memory_of and concurrency: there is no function {name!r}")
-        Settings.from_env(self.environment)
+        if Settings.from_env(self.environment).forward_max_ms > _LONGEST_FORWARD_MS:
+            raise ValueError(f"forward_max_ms is {_LONGEST_FORWARD_MS} at most behind API Gateway")
 
     @property
     def environment(self) -> dict[str, str]:
         """The settings as functions find them."""
         given = {PREFIX + name.upper(): value for name, value in self.settings.items()}
-        return {**given, f"{PREFIX}TABLE_PREFIX": self.prefix}
+        return {
+            f"{PREFIX}FORWARD_MAX_MS": str(_FORWARD_MS),
+            **given,
+            f"{PREFIX}TABLE_PREFIX": self.prefix,
+        }
 
     @property
     def keeps(self) -> bool:

@@ -153,6 +153,8 @@ class RelayStack(Stack):
             self,
             "Announce",
             handler=self.function("upkeep"),
+            # Not waited for: a round may be under way, and one at a time is all that may be.
+            invocation_type=triggers.InvocationType.EVENT,
             timeout=Duration.seconds(_UPKEEP_SECONDS),
         )
 

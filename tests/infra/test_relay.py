@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from farthing.ilp.requests import _CALLBACK_SECONDS
 from farthing.nostr.messages import Verb
 from farthing.settings import Settings
 from farthing.store.table import Table
@@ -246,6 +247,7 @@ class TestSchedulesAndMoney:
         (trigger,) = production.properties("Custom::Trigger")
         version = trigger["HandlerArn"]["Ref"]
         made = production.of_type("AWS::Lambda::Version")[version]
+        assert trigger["InvocationType"] == "Event"  # a round that is under way is no failure
         assert function_called(production, made["Properties"]["FunctionName"]) == "upkeep"
 
     def test_concurrency_where_money_moves(self, production: Stacks, small: Stacks) -> None:
@@ -257,6 +259,12 @@ class TestSchedulesAndMoney:
         assert bounds == {"ilp": 50, "upkeep": 1, "sweeper": 1}
         none = small.properties("AWS::Lambda::Function", "relay")
         assert not any("ReservedConcurrentExecutions" in each for each in none)
+
+    def test_a_packet_is_given_up_before_its_function_is(self, production: Stacks) -> None:
+        """Whoever waits for the next hop is there when it answers, and can call back after."""
+        _, properties = functions(production)["ilp"]
+        waits = int(properties["Environment"]["Variables"]["FARTHING_FORWARD_MAX_MS"])
+        assert waits + 1000 * _CALLBACK_SECONDS < 1000 * properties["Timeout"]
 
     def test_a_price_of_the_context_is_a_setting_of_the_functions(self, named: Stacks) -> None:
         variables = functions(named)["ilp"][1]["Environment"]["Variables"]

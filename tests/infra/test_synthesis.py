@@ -81,11 +81,12 @@ class TestContext:
             {"export_hours": 0},
             {"export_hours": 36},
             {"concurrency": '{"ipl": 5}'},
+            {"forward_max_ms": "30000"},
         ],
     )  # fmt: skip
     def test_what_is_wrong_stops_here(self, context: dict[str, object]) -> None:
         with pytest.raises(
-            ValueError, match=r"PER_BYTE|removal|domain|ADDRESS|days|workers|hours|'ipl'"
+            ValueError, match=r"PER_BYTE|removal|domain|ADDRESS|days|workers|hours|'ipl'|forward"
         ):
             self.deployment(**context)
 
