@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime
 from statistics import median
 
 import orjson
 
 from farthing.agent import Agent
 from farthing.cloud.meter import PowertoolsMeter
-from farthing.ilp.client import Payment, RelayTerms, prepare_payment, utc_now
+from farthing.ilp.client import Payment, RelayTerms, prepare_payment
 from farthing.ilp.packet import Fulfill, decode_reply, encode
 from farthing.ilp.requests import OCTETS, receive_packet
 from farthing.nostr.events import Event, sign_event
@@ -30,6 +30,7 @@ from farthing.relay.connections import Delivery
 from farthing.relay.fan_out import fan_out
 from farthing.relay.meter import Metric
 from farthing.relay.receive import receive
+from farthing.relay.sealed_sets import SEALED
 from farthing.relay.sequence import number_events
 from farthing.relay.upkeep import keep_up
 from farthing.relay.verbs import VERBS
@@ -67,6 +68,11 @@ _OWNER, _ALICE = bytes([1] * 32), bytes([2] * 32)
 _TAGS = (("e", "b" * 64), ("p", "c" * 64))
 _TEXT = "A note as people write them: a sentence or two, and then one more for good measure."
 _TOKEN = "cost-token-0123456789-abcdefghijklmnopqrstuvwxyz"  # noqa: S105, of a peer in memory
+
+
+def _clock() -> float:
+    """Always the same moment: neither the day nor the machine's speed changes an amount."""
+    return 1_800_000_000.0
 
 
 @dataclass(frozen=True)
@@ -123,13 +129,13 @@ class Scene:
     def __init__(self, place: Place, settings: Settings) -> None:
         self._place = place
         self._clients = _Clients()
-        self._stored = _Weighed()
+        self._stored = _Weighed(clock=_clock)
         self.engine = CountingEngine(self._stored)
         own = Settings(
             secret_key=_OWNER.hex(), requests_per_second=0, packets_per_minute=MILLION,
             price_per_byte=settings.price_per_byte or 1,
         )  # fmt: skip
-        self.agent = Agent(own, self.engine, self._clients, meter=PowertoolsMeter())
+        self.agent = Agent(own, self.engine, self._clients, meter=PowertoolsMeter(), clock=_clock)
         self._moment = self.agent.now_ms
         self._numbers = iter(range(10**9))
         self.agent.ledger.add_peer(Peer("payer", hash_token(_TOKEN)))
@@ -246,6 +252,7 @@ class Scene:
 
     def sync(self) -> Measured:
         """NEG-OPEN of someone who has the same events, and NEG-CLOSE."""
+        SEALED.clear()  # of other scenes in this process
         notes = [self._note() for _ in range(_SYNCED)]
         self._save(notes)
         first = Initiator(SealedVector.seal([(e.created_at, bytes.fromhex(e.id)) for e in notes]))
@@ -290,7 +297,8 @@ class Scene:
     def _payment(self) -> Payment:
         own = self.agent.settings
         terms = RelayTerms(own.own_ilp_address, own.ilp_url, own.pubkey, own.tariff)
-        return prepare_payment(self._note(), _ALICE, terms, utc_now() + timedelta(minutes=5))
+        now = datetime.fromtimestamp(_clock(), UTC)
+        return prepare_payment(self._note(), _ALICE, terms, now)
 
     def _pay(self, packet: bytes, sizes: list[int]) -> None:
         headers = {"content-type": OCTETS, "authorization": f"Bearer {_TOKEN}"}
