@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
@@ -53,6 +55,8 @@ class OperationsStack(Stack):
         self._watch_functions()
         self._watch_tables()
         self._watch_money(deployment)
+        if deployment.analytics:
+            self._watch_jobs(deployment)
         self._dashboard(deployment)
         if deployment.monthly_budget:
             Brake(self, "Brake", deployment, relay.functions, self.topic)
@@ -122,6 +126,22 @@ class OperationsStack(Stack):
                 threshold=100,
                 periods=2,
             )
+
+    def _watch_jobs(self, deployment: Deployment) -> None:
+        """Who is told by an event needs no metric: routes that are no longer rebuilt go stale."""
+        events.Rule(
+            self,
+            "JobFailed",
+            event_pattern=events.EventPattern(
+                source=["aws.glue"],
+                detail_type=["Glue Job State Change"],
+                detail={
+                    "jobName": events.Match.prefix(deployment.prefix),
+                    "state": ["FAILED", "TIMEOUT"],
+                },
+            ),
+            targets=[targets.SnsTopic(self.topic)],
+        )
 
     def _watch_money(self, deployment: Deployment) -> None:
         sweeper = self._relay.functions["sweeper"]

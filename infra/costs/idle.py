@@ -120,6 +120,8 @@ def _alarm_metrics(alarm: Resource) -> int:
 
 def _calls(templates: Templates, prefix: str, by_clock: Mapping[str, Measured]) -> Iterator[Line]:
     for stack, rule in templates.with_stack("AWS::Events::Rule"):
+        if "ScheduleExpression" not in rule:
+            continue  # waits for something to happen, which costs nothing
         name = _called(stack, rule["Targets"], prefix)
         every = _RATE.fullmatch(rule["ScheduleExpression"])
         assert every is not None, rule["ScheduleExpression"]

@@ -39,8 +39,10 @@ def test_every_topic_takes_what_is_published_to_it(production: Stacks) -> None:
         *(("budgets.amazonaws.com", each["Subscribers"][0]["Address"]["Ref"])
           for budget in production.properties("AWS::Budgets::Budget")
           for each in budget["NotificationsWithSubscribers"]),
+        *(("events.amazonaws.com", rule["Targets"][0]["Arn"]["Ref"])
+          for rule in production.properties("AWS::Events::Rule") if "EventPattern" in rule),
     }  # fmt: skip
-    assert len(told) == 3
+    assert len(told) == 4
     for service, topic in told:
         assert service in publishers[topic]
 
@@ -53,6 +55,19 @@ def test_what_is_watched(production: Stacks) -> None:
     for metric in ("Errors", "Throttles", Metric.REVENUE, Metric.HOLDS_RELEASED,
                    Metric.INTERNAL_ERRORS):  # fmt: skip
         assert f'"{metric}"' in watched
+
+
+def test_a_job_that_fails_is_noticed(production: Stacks, small: Stacks) -> None:
+    (rule,) = [
+        each for each in production.properties("AWS::Events::Rule") if "EventPattern" in each
+    ]
+    assert rule["EventPattern"]["source"] == ["aws.glue"]
+    detail = rule["EventPattern"]["detail"]
+    assert set(detail["state"]) == {"FAILED", "TIMEOUT"}
+    (wanted,) = detail["jobName"]
+    for job in production.properties("AWS::Glue::Job"):
+        assert job["Name"].startswith(wanted["prefix"])
+    assert not [each for each in small.properties("AWS::Events::Rule") if "EventPattern" in each]
 
 
 def test_a_sweeper_that_does_not_run_is_noticed(production: Stacks) -> None:

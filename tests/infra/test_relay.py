@@ -26,6 +26,11 @@ def functions(stacks: Stacks) -> dict[str, tuple[str, dict[str, Any]]]:
     }
 
 
+def schedules(stacks: Stacks) -> list[dict[str, Any]]:
+    rules = stacks.properties("AWS::Events::Rule")
+    return [each for each in rules if "ScheduleExpression" in each]
+
+
 def function_called(stacks: Stacks, value: Any) -> str:
     """The function that a property refers to, however it does."""
     text = json.dumps(value)
@@ -83,7 +88,7 @@ class TestEachFunction:
         callers = [
             *production.properties("AWS::ApiGatewayV2::Integration"),
             *production.properties("AWS::Lambda::EventSourceMapping"),
-            *production.properties("AWS::Events::Rule"),
+            *schedules(production),
             *production.properties("Custom::Identity"),
         ]
         assert name in {function_called(production, caller) for caller in callers}
@@ -239,7 +244,7 @@ class TestSchedulesAndMoney:
     def test_what_runs_by_the_clock(self, production: Stacks) -> None:
         rules = {
             function_called(production, each["Targets"]): each["ScheduleExpression"]
-            for each in production.properties("AWS::Events::Rule")
+            for each in schedules(production)
         }
         assert rules == {"sweeper": "rate(1 minute)", "upkeep": "rate(10 minutes)"}
 
