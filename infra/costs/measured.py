@@ -101,7 +101,10 @@ class _Clients:
         self.frames += [len(frame.encode()) for frame in frames]
         return Delivery.DELIVERED
 
-    post_in_order = post
+    def post_in_order(
+        self, connection_id: str, frames: Iterable[str], *, live: bool = False
+    ) -> Delivery:
+        return self.post(connection_id, frames)
 
     def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
         self.post("", [frame for _, frame in frames])
