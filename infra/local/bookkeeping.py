@@ -1,4 +1,5 @@
-"""`farthing peers` and `farthing audit`: what an operator does with the ledger on one machine."""
+"""`farthing peers` and `farthing audit`: what an operator does with the ledger, on one machine or
+in the cloud."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ from farthing.ilp.peering import incoming_token
 from farthing.ilp.tokens import is_strong, new_token, seal
 from farthing.relay.audit import audit as audit_ledger
 from farthing.settings import Settings
+from farthing.store.dynamodb import DynamoDBEngine
 from farthing.store.ledger import LedgerError, Peer
 from farthing.store.sqlite import SqliteEngine
+from infra.local.deployed import DeployedSettings
 from infra.local.identity import with_identity
 from infra.local.peers import new_peer
 
@@ -37,8 +40,13 @@ class _Nobody:
 
 @contextmanager
 def offline_agent(settings: Settings) -> Iterator[Agent]:
-    """The agent over the data folder, without a server; one may be running beside it."""
-    engine = SqliteEngine(Path(settings.data))
+    """The agent without its server, which may be running beside it: over the data folder, or over
+    the tables of the deployed one."""
+    engine: DynamoDBEngine | SqliteEngine
+    if isinstance(settings, DeployedSettings):
+        engine = DynamoDBEngine(settings.table_prefix)
+    else:
+        engine = SqliteEngine(Path(settings.data))
     try:
         yield Agent(
             with_identity(settings), engine, _Nobody(),  # type: ignore[arg-type]

@@ -193,8 +193,17 @@ def _fail(error: BaseException | str) -> int:
     return 1
 
 
+# These work on files: a deployed agent's tables are exported, restored and filled by AWS's means.
+_OF_THE_FOLDER = (run, import_events, export_events, sync_events, rebuild_routes, report)
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="farthing", description=__doc__)
+    top.add_argument(
+        "--cloud",
+        action="store_true",
+        help="work on the deployed agent, with your AWS credentials, and not on the data folder",
+    )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add(commands, "run", run, "run relay and connector on this machine")
     _add_transfer(commands)
@@ -351,9 +360,11 @@ def _pubkey(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for library in ("botocore", "pynamodb"):  # they tell where each credential was found
+        logging.getLogger(library).setLevel(logging.WARNING)
     given = parser().parse_args(arguments)
     try:
-        settings = Settings.from_env(os.environ)
+        settings = _settings(given)
         status: int = given.run(given, settings)
     except InvalidSetting as error:
         print(f"farthing: {error}", file=sys.stderr)
@@ -363,3 +374,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DatabaseError as error:
         return _fail(f"the database in {settings.data} cannot be used: {error}")
     return status
+
+
+def _settings(given: argparse.Namespace) -> Settings:
+    if not given.cloud:
+        return Settings.from_env(os.environ)
+    from infra.local.deployed import NotDeployed, deployed_settings
+
+    if given.run in _OF_THE_FOLDER:
+        raise InvalidSetting(f"`farthing {given.command}` works on a data folder only")
+    try:
+        return deployed_settings(os.environ)
+    except NotDeployed as error:
+        raise InvalidSetting(str(error)) from None

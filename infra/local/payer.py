@@ -39,7 +39,7 @@ def post(arguments: Namespace, settings: Settings) -> int:
     """Sign an event, pay for it, and say what happened."""
     secret = author_secret(arguments, settings)
     event = _signed(arguments, secret)
-    terms = relay_terms(relay_url(arguments, settings))
+    terms = relay_terms(web_url(arguments, settings))
     token = arguments.token or settings.peer_token or local_token(Path(settings.data))
     _row("event", event.id)
     _row("price", price_line(terms, event))
@@ -76,7 +76,7 @@ def _pay(
 def quote(arguments: Namespace, settings: Settings) -> int:
     """Ask the relay for the price of an event, without publishing it."""
     event = _signed(arguments, author_secret(arguments, settings))
-    print(json.dumps(ask_quote(relay_url(arguments, settings), event), indent=2))
+    print(json.dumps(ask_quote(web_url(arguments, settings), event), indent=2))
     return 0
 
 
@@ -104,6 +104,11 @@ def _signed(arguments: Namespace, secret: bytes) -> Event:
 
 def relay_url(arguments: Namespace, settings: Settings) -> str:
     return arguments.relay or settings.relay_url or f"ws://{settings.host}:{settings.port}"
+
+
+def web_url(arguments: Namespace, settings: Settings) -> str:
+    """Where the relay answers HTTP: another place than its sockets', if it is set apart."""
+    return http_url(arguments.relay) if arguments.relay else settings.http_url
 
 
 def http_url(relay: str) -> str:

@@ -191,11 +191,11 @@ class MotoTables:
 
     def __init__(self) -> None:
         self._clock = Clock()
-        self._prefix = f"relay{next(self._made)}-"
+        self.prefix = f"relay{next(self._made)}-"
         self._engine = DynamoDBEngine(
-            self._prefix, region="eu-central-1", clock=lambda: self._clock()
+            self.prefix, region="eu-central-1", clock=lambda: self._clock()
         )
-        create_tables(self._engine.connection, self._prefix)
+        create_tables(self._engine.connection, self.prefix)
 
     def close(self) -> None:
         self._engine.close()
@@ -210,7 +210,7 @@ class MotoTables:
 
     def items(self, table: Table) -> list[tuple[str, str, dict[str, Any]]]:
         """All that is in a table, expired or not."""
-        found = self._engine.connection.client.scan(TableName=self._prefix + table)["Items"]
+        found = self._engine.connection.client.scan(TableName=self.prefix + table)["Items"]
         return [(*unmarshal_key(each), unmarshal(each)) for each in found]
 
 

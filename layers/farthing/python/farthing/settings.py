@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from farthing.ilp import address
 from farthing.ilp.oer import U64_MAX
@@ -170,7 +170,7 @@ class Settings:
     )
 
     @classmethod
-    def from_env(cls, environment: Mapping[str, str]) -> "Settings":
+    def from_env(cls, environment: Mapping[str, str]) -> Self:
         given = {
             setting.name: _parse(setting, environment[PREFIX + setting.name.upper()])
             for setting in fields(cls)
