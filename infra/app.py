@@ -18,17 +18,22 @@ from infra.summary import lines
 NOTHING_BUILT = {"aws:cdk:bundling-stacks": []}
 
 
-def build(app: App, edge: type[EdgeStack] = EdgeStack, layer_platform: str = LAMBDA) -> None:
+def build(
+    app: App,
+    *,
+    storage: type[StorageStack] = StorageStack,
+    edge: type[EdgeStack] = EdgeStack,
+    layer_platform: str = LAMBDA,
+) -> None:
+    """A rehearsal brings stacks of its own, where its emulator differs from AWS."""
     deployment = Deployment.from_context(app.node.try_get_context, app.node.get_all_context())
-    storage = StorageStack(app, "FarthingStorage", deployment)
+    kept = storage(app, "FarthingStorage", deployment)
     doors = edge(app, "FarthingEdge", deployment)
-    relay = RelayStack(
-        app, "FarthingRelay", deployment, storage, doors, layer_platform=layer_platform
-    )
+    relay = RelayStack(app, "FarthingRelay", deployment, kept, doors, layer_platform=layer_platform)
     if deployment.analytics:
-        AnalyticsStack(app, "FarthingAnalytics", deployment, storage, relay.public_key)
+        AnalyticsStack(app, "FarthingAnalytics", deployment, kept, relay.public_key)
     if deployment.operations:
-        OperationsStack(app, "FarthingOperations", deployment, storage, relay)
+        OperationsStack(app, "FarthingOperations", deployment, kept, relay)
 
 
 def main() -> None:

@@ -25,6 +25,8 @@ from infra.storage import StorageStack
 _STREAM_SECONDS = 60
 # Long enough to ask the relays of all who are followed.
 _UPKEEP_SECONDS = 300
+# A function that cannot even start answers nobody, and CloudFormation would wait for an hour.
+_IDENTITY_SECONDS = 120
 
 
 class RelayStack(Stack):
@@ -166,8 +168,7 @@ class RelayStack(Stack):
             "Agent",
             resource_type="Custom::Identity",
             service_token=self.function("identity").function_arn,
-            # A key that is none fails the deployment now, and not in an hour.
-            service_timeout=Duration.minutes(5),
+            service_timeout=Duration.seconds(_IDENTITY_SECONDS),
             properties={
                 "Key": self._around.key.secret_arn,
                 "Version": deployment.key_version,

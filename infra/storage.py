@@ -23,7 +23,7 @@ class StorageStack(Stack):
         super().__init__(scope, id)
         self._deployment = deployment
         self.tables = {table: self._table(table) for table in Table}
-        self.key = self._key()
+        self.key = self.make_key()
         CfnOutput(self, "KeyArn", value=self.key.secret_arn, description="The owner's key")
 
     def _table(self, table: Table) -> dynamodb.Table:
@@ -45,7 +45,7 @@ class StorageStack(Stack):
             removal_policy=removal_policy(self._deployment) if kept else RemovalPolicy.DESTROY,
         )
 
-    def _key(self) -> secretsmanager.ISecret:
+    def make_key(self) -> secretsmanager.ISecret:
         """The operator's, or one of 64 hexadecimal digits, drawn by Secrets Manager: any number
         below the curve's order is a key, and all but one in 2^128 draws are below it."""
         if given := self._deployment.secret_key_arn:
