@@ -1,0 +1,87 @@
+"""The rehearsal from beginning to end. Whatever happens on the way, nothing is left running."""
+
+import shutil
+import signal
+import sys
+import traceback
+from contextlib import ExitStack
+from typing import NoReturn
+
+from tests.rehearsal import cli, emulator, suite
+from tests.rehearsal.deployed import Deployed, Patient
+from tests.rehearsal.gate import Gate
+from tests.rehearsal.places import CACHE, free_port
+from tests.rehearsal.transcript import Transcript
+
+
+def rehearse(transcript: Transcript, running: ExitStack) -> None:
+    with transcript.step("Install the emulator and the CDK CLI at their pinned versions"):
+        emulator.install()
+        cli.install()
+
+    background = Patient()
+    running.callback(background.stop)
+    aws = emulator.Emulator(free_port())
+    with transcript.step("Start the emulator, which checks every call against policies"):
+        gate = Gate(background, aws.url)
+        running.callback(gate.close)
+        running.callback(aws.stop)
+        aws.start(gate.url)
+        transcript.say(f"on {aws.url}, its log in {aws.log.relative_to(CACHE.parents[1])}")
+
+    cdk = cli.Cdk(aws.url)
+    with transcript.step(f"Bootstrap and deploy, by the CDK CLI {cdk.version()}"):
+        cdk.bootstrap()
+        relay = Deployed(aws.url, cdk.deploy(), background)
+        transcript.say(f"{relay.resources()} resources in {len(relay.stacks())} stacks")
+
+    with transcript.step("The relay says who it is (NIP-11, kind 10032)"):
+        suite.says_who_it_is(relay, transcript)
+    with transcript.step("What is not paid is refused at every door"):
+        suite.refuses_what_is_not_paid(relay, transcript)
+    with transcript.step("The operator adds a peer"):
+        suite.a_peer_is_added(relay, transcript)
+    with transcript.step("An event is stored by ILP and read back"):
+        suite.stores_what_is_paid(relay, transcript)
+    with transcript.step("Subscribers are told, live"):
+        suite.tells_subscribers(relay, transcript)
+    with transcript.step("CHANGES: numbers without gaps, and live"):
+        suite.numbers_changes(relay, transcript)
+    with transcript.step("NEG: others have what we have"):
+        suite.is_synced_with(relay, transcript)
+    with transcript.step("Each verb by its own function"):
+        suite.serves_each_verb_by_its_own_function(relay, transcript)
+
+    with transcript.step("Destroy"):
+        cdk.destroy()
+        assert relay.stacks() == []
+        assert relay.client("dynamodb").list_tables()["TableNames"] == []
+
+
+def _stopped(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, _stopped)
+    for left in ("operator", "synced", "cdk.out"):
+        shutil.rmtree(CACHE / left, ignore_errors=True)
+    transcript = Transcript(CACHE / "transcript.txt")
+    try:
+        with ExitStack() as running:
+            rehearse(transcript, running)
+        transcript.end("The rehearsal went well")
+    except KeyboardInterrupt:
+        transcript.end("Stopped")
+        return 130
+    except Exception:
+        traceback.print_exc()
+        transcript.end("The rehearsal failed")
+        return 1
+    finally:
+        transcript.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""What the emulator cannot do, and what the rehearsal does instead: all of it, in one place. The
+README says the same, and a test holds it to this."""
+
+from typing import NamedTuple
+
+
+class Difference(NamedTuple):
+    what: str
+    why: str
+    instead: str
+
+
+# Resources that are left out of the app, by type or by path.
+LEFT_OUT = {
+    "AWS::ApiGatewayV2::RouteResponse": Difference(
+        "route responses",
+        "the emulator does not know them, and returns a handler's body without being told",
+        "left out of the templates",
+    ),
+    "AWS::Budgets::Budget": Difference(
+        "the monthly budget",
+        "the emulator's CloudFormation does not know it, and nothing there costs anything",
+        "left out of the templates; the brake that it would pull is pulled by hand",
+    ),
+    "FarthingOperations/RevenueDrop": Difference(
+        "the alarm on a drop of revenue",
+        "anomaly detection is metric math, which the emulator's alarms do not take",
+        "left out of the templates",
+    ),
+}
+
+OTHERS = (
+    Difference(
+        "CloudFront",
+        "the distribution is made, but the emulator serves no sockets through it",
+        "clients use the two APIs by their own URLs; tests run the script that chooses the origin",
+    ),
+    Difference(
+        "`$request.body.[0]`",
+        "the emulator selects routes by fields of objects only: every message goes to `$default`",
+        "each verb's own function is also invoked as its route would invoke it",
+    ),
+    Difference(
+        "messages of a connection side by side",
+        "the emulator takes them one after the other",
+        "the tests of handlers let them overtake each other",
+    ),
+    Difference(
+        "the bootstrap's roles",
+        "the emulator does not know a condition in them",
+        "the CLI deploys with its own credentials",
+    ),
+    Difference(
+        "a reference to a secret",
+        "in the emulator it is the secret's name, in AWS its ARN",
+        "the templates ask for the attribute that is the ARN",
+    ),
+    Difference(
+        "halved batches, partial failures and a number of attempts on streams",
+        "the emulator repeats a whole batch until it is too old",
+        "tests feed the handlers as Lambda would: tests/functions/test_poison.py",
+    ),
+    Difference(
+        "exports of tables",
+        "the emulator reports them as done and writes nothing",
+        "the rehearsal writes the export itself, in DynamoDB's form",
+    ),
+    Difference(
+        "Glue's Spark",
+        "the emulator runs it in Docker only",
+        "the deployed script runs with the deployed zip and arguments on local Spark",
+    ),
+    Difference(
+        "throttling",
+        "the emulator's tables have no limits",
+        "a gate between functions and tables turns requests away as DynamoDB does",
+    ),
+    Difference(
+        "arm64 and Python 3.13",
+        "functions run on this machine and on its Python",
+        "the layer is built for both; `make layer` builds Lambda's",
+    ),
+)
