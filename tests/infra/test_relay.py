@@ -255,6 +255,13 @@ class TestSchedulesAndMoney:
         assert trigger["InvocationType"] == "Event"  # a round that is under way is no failure
         assert function_called(production, made["Properties"]["FunctionName"]) == "upkeep"
 
+    def test_a_function_that_cannot_start_does_not_hold_up_a_deployment(
+        self, production: Stacks
+    ) -> None:
+        """CloudFormation waits an hour for the answer of one that cannot give any."""
+        (identity,) = production.properties("Custom::Identity")
+        assert int(identity["ServiceTimeout"]) <= 300
+
     def test_concurrency_where_money_moves(self, production: Stacks, small: Stacks) -> None:
         bounds = {
             name: properties["ReservedConcurrentExecutions"]
