@@ -7,11 +7,13 @@ import traceback
 from contextlib import ExitStack
 from typing import NoReturn
 
-from tests.rehearsal import cli, emulator, suite
+from tests.rehearsal import cli, drills, emulator, routes, suite
 from tests.rehearsal.deployed import Deployed, Patient
 from tests.rehearsal.gate import Gate
 from tests.rehearsal.places import CACHE, free_port
 from tests.rehearsal.transcript import Transcript
+
+_NEW_PRICE = 25
 
 
 def rehearse(transcript: Transcript, running: ExitStack) -> None:
@@ -51,6 +53,30 @@ def rehearse(transcript: Transcript, running: ExitStack) -> None:
         suite.is_synced_with(relay, transcript)
     with transcript.step("Each verb by its own function"):
         suite.serves_each_verb_by_its_own_function(relay, transcript)
+
+    other = running.enter_context(routes.neighbour())
+    with transcript.step("Follow = peer: another agent, on this machine"):
+        routes.becomes_a_peer(relay, other, transcript)
+    poison = drills.Poison(relay)
+    with transcript.step("Drill: a record that poisons the stream"):
+        poison.put(transcript)
+    with transcript.step("The deployed Glue job makes routes of what the tables hold"):
+        routes.rebuilds_routes(relay, transcript)
+    with transcript.step("Routes are read back, and packets go by them"):
+        routes.finds_its_way(relay, other, transcript)
+    with transcript.step("Drill: and the feed goes on"):
+        poison.check(transcript)
+    with transcript.step("Drill: a subscriber vanishes"):
+        drills.a_client_vanishes(relay, transcript)
+    with transcript.step("Drill: the tables are throttled"):
+        drills.tables_are_throttled(relay, gate, transcript)
+    with transcript.step("Drill: the budget is spent"):
+        drills.the_budget_is_spent(relay, transcript)
+    with transcript.step("Drill: a new price is deployed in the midst of traffic"):
+        drills.deploys_during_traffic(relay, cdk, transcript, price_per_byte=_NEW_PRICE)
+    with transcript.step("The new price is the price"):
+        suite.says_who_it_is(relay, transcript, per_byte=_NEW_PRICE)
+        suite.books_balance(relay, transcript)
 
     with transcript.step("Destroy"):
         cdk.destroy()

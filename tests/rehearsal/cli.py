@@ -1,11 +1,14 @@
 """The CDK CLI at its pinned version, on the Node of the wheel: bootstrap, deploy, destroy."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from tests.rehearsal.emulator import ACCOUNT, CREDENTIALS, REGION
 from tests.rehearsal.places import (
@@ -82,7 +85,8 @@ class Cdk:
         try:
             status = process.wait(_SECONDS)
         except BaseException:
-            process.kill()
+            with suppress(ProcessLookupError):  # the CLI, the app that it runs, and the app's Node
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise
         if status:
@@ -103,6 +107,7 @@ class Cdk:
                 # A bootstrap reads no app, and finds none where there is no cdk.json.
                 cwd=_INSTALLED if arguments[0] == "bootstrap" else ROOT,
                 env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
             )  # fmt: skip
 
 

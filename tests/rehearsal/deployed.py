@@ -74,10 +74,10 @@ class Deployed:
     def ilp_address(self) -> str:
         return self.outputs["FarthingRelay"]["IlpAddress"]
 
-    def client(self, service: str) -> Any:
+    def client(self, service: str, endpoint: str = "") -> Any:
         return boto3.client(
             service,
-            endpoint_url=self.emulator,
+            endpoint_url=endpoint or self.emulator,
             region_name=CREDENTIALS["AWS_REGION"],
             aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],

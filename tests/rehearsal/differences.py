@@ -10,8 +10,17 @@ class Difference(NamedTuple):
     instead: str
 
 
+_TLS = Difference(
+    "policies of queues, topics and buckets that demand TLS",
+    "the emulator speaks plain HTTP here, and does enforce them",
+    "left out of the templates; tests see that they are there",
+)
+
 # Resources that are left out of the app, by type or by path.
 LEFT_OUT = {
+    "AWS::SQS::QueuePolicy": _TLS,
+    "AWS::SNS::TopicPolicy": _TLS,
+    "AWS::S3::BucketPolicy": _TLS,
     "AWS::ApiGatewayV2::RouteResponse": Difference(
         "route responses",
         "the emulator does not know them, and returns a handler's body without being told",
@@ -81,3 +90,10 @@ OTHERS = (
         "the layer is built for both; `make layer` builds Lambda's",
     ),
 )
+
+
+def table() -> str:
+    """For the README."""
+    rows = dict.fromkeys([*LEFT_OUT.values(), *OTHERS])
+    lines = [f"| {each.what} | {each.why} | {each.instead} |" for each in rows]
+    return "\n".join(["| what | why | instead |", "|---|---|---|", *lines])

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
 from tests.e2e.client import Background
 
@@ -64,7 +64,13 @@ class Gate:
             self.refused[operation] = self.refused.get(operation, 0) + 1
             media_type = "application/x-amz-json-1.0"
             return web.Response(status=400, body=_REFUSAL, content_type=media_type)
-        # With its own Host, or the signature would not be that of the request.
+        try:
+            return await self._forward(request, body)
+        except ClientError:  # the emulator ends before its functions do
+            return web.Response(status=503)
+
+    async def _forward(self, request: web.Request, body: bytes) -> web.Response:
+        """With its own Host, or the signature would not be that of the request."""
         async with self._session.request(
             request.method, self._emulator + request.path_qs, data=body, headers=request.headers
         ) as answer:

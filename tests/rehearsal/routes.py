@@ -1,0 +1,175 @@
+"""The routing table of the deployed agent: from what it knows of others, by the deployed Glue job,
+into the deployed table, and put to use. The other agent runs on this machine."""
+
+import gzip
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from farthing.cloud.outbound import HttpOutbound
+from farthing.ilp.client import prepare_payment, send_payment, terms_from_information, utc_now
+from farthing.ilp.packet import Fulfill, Reject
+from farthing.nostr.events import parse_event
+from tests.e2e.authors import Author
+from tests.e2e.paying import PER_BYTE, command, information
+from tests.e2e.relay_process import RelayProcess
+from tests.rehearsal.deployed import PREFIX, Deployed, until
+from tests.rehearsal.emulator import CREDENTIALS
+from tests.rehearsal.places import CACHE, HERE, environment, free_port, run
+from tests.rehearsal.transcript import Transcript
+
+_JOB = f"{PREFIX}routes"
+_FOLDER = CACHE / "glue"
+_ROUTES_KNOWN_SECONDS = 30  # functions remember routes and peers for a while
+
+
+@contextmanager
+def neighbour() -> Iterator[RelayProcess]:
+    """An agent of somebody else, on one machine."""
+    data = CACHE / "neighbour"
+    shutil.rmtree(data, ignore_errors=True)
+    relay = RelayProcess(
+        data, port=free_port(), ilp_address="g.agent.neighbour", price_per_byte=PER_BYTE,
+        upkeep_seconds=0, peer_cache_seconds=0,
+    )  # fmt: skip
+    try:
+        yield relay.start()
+    finally:
+        relay.kill()
+
+
+def becomes_a_peer(relay: Deployed, other: RelayProcess, transcript: Transcript) -> None:
+    """Follow = peer: the operator follows it, upkeep reads its relay and proposes it, the operator
+    agrees; and it gives the deployed agent an account in turn."""
+    relay.farthing("follow", other.pubkey, "--relay", other.url)
+    done = relay.invoke("upkeep", {})
+    transcript.say(f"farthing --cloud follow {other.pubkey[:16]}...; upkeep:")
+    transcript.say("\n".join(f"  {result}" for result in done.values()))
+    assert "failed" not in done.values()
+    (peer,) = [line.split()[0] for line in relay.farthing("peers", "list").splitlines()
+               if "g.agent.neighbour" in line]  # fmt: skip
+    relay.farthing("peers", "set", peer, "--active")
+    added = command(other, "peers", "add", "deployed", "--pubkey", relay.pubkey,
+                    "--max-balance", str(10**9))  # fmt: skip
+    assert added.returncode == 0, added.stderr
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The deployed job: what it runs, with what, and as whom."""
+
+    script: Path
+    library: Path
+    arguments: dict[str, str]
+    role: str
+
+
+def rebuilds_routes(relay: Deployed, transcript: Transcript) -> None:
+    shutil.rmtree(_FOLDER, ignore_errors=True)
+    _FOLDER.mkdir(parents=True)
+    job = _job(relay)
+    source, lines = _export(relay, job)
+    transcript.say(f"exported {lines} items of {PREFIX}events to {job.arguments['--EXPORT_TO']}")
+    given = {
+        **{name: value for name, value in job.arguments.items() if name.isupper()},
+        "--JOB_NAME": _JOB,
+        "--SOURCE": str(source),
+        "--SOURCE_FORMAT": "dynamodb",
+    }
+    said = run(
+        [sys.executable, str(job.script), *(word for pair in given.items() for word in pair)],
+        cwd=_FOLDER,
+        env=environment(
+            **_assumed(relay, job.role), AWS_ENDPOINT_URL=relay.emulator,
+            PYTHONPATH=os.pathsep.join([str(job.library), str(HERE / "stand_in")]),
+        ),
+    )  # fmt: skip
+    report = [line for line in said.splitlines() if re.match(r"\d+ \w+|refused: ", line)]
+    assert "1 routes" in report, said
+    transcript.say("\n".join(report))
+
+
+def _job(relay: Deployed) -> _Job:
+    found = relay.client("glue").get_job(JobName=_JOB)["Job"]
+    arguments: dict[str, str] = found["DefaultArguments"]
+    return _Job(
+        _fetch(relay, found["Command"]["ScriptLocation"], _FOLDER / "job.py"),
+        _fetch(relay, arguments["--extra-py-files"], _FOLDER / "library.zip"),
+        arguments,
+        found["Role"],
+    )
+
+
+def _fetch(relay: Deployed, url: str, target: Path) -> Path:
+    place = urlsplit(url)
+    relay.client("s3").download_file(place.netloc, place.path.lstrip("/"), str(target))
+    return target
+
+
+def _export(relay: Deployed, job: _Job) -> tuple[Path, int]:
+    """Put the table where an export of it would be, in the form that it would have, and take it
+    from there."""
+    items = relay.items("events")
+    lines = "".join(json.dumps({"Item": item}) + "\n" for item in items)
+    url = f"{job.arguments['--EXPORT_TO']}/AWSDynamoDB/rehearsal/data/part.json.gz"
+    place = urlsplit(url)
+    relay.client("s3").put_object(
+        Bucket=place.netloc, Key=place.path.lstrip("/"), Body=gzip.compress(lines.encode())
+    )
+    folder = _FOLDER / "data"
+    folder.mkdir()
+    _fetch(relay, url, folder / "part.json.gz")
+    return folder, len(items)
+
+
+def _assumed(relay: Deployed, role: str) -> dict[str, str]:
+    """The job's own role: it may do no more than Glue would let it."""
+    found: dict[str, Any] = relay.client("sts").assume_role(
+        RoleArn=role, RoleSessionName="rehearsal"
+    )["Credentials"]
+    return {
+        **CREDENTIALS,
+        "AWS_ACCESS_KEY_ID": found["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": found["SecretAccessKey"],
+        "AWS_SESSION_TOKEN": found["SessionToken"],
+    }
+
+
+def finds_its_way(relay: Deployed, other: RelayProcess, transcript: Transcript) -> None:
+    """The table is read back by the operator, and packets go by it."""
+    explained = relay.farthing("routes", "explain", "g.agent.neighbour.somebody")
+    assert f"claimed by {other.pubkey}" in explained
+    transcript.say(explained)
+
+    author = Author()
+    event = author.event("by way of the deployed agent")
+    reply = until(
+        "a packet is forwarded", lambda: _forwarded(relay, other, author, event),
+        _ROUTES_KNOWN_SECONDS,
+    )  # fmt: skip
+    transcript.say(f"a packet for g.agent.neighbour went by us: {reply.fulfillment.hex()[:32]}...")
+    owed = command(other, "peers", "list").stdout
+    (row,) = [" ".join(line.split()) for line in owed.splitlines() if "deployed" in line]
+    transcript.say(f"the neighbour's ledger: {row}")
+
+
+def _forwarded(
+    relay: Deployed, other: RelayProcess, author: Author, event: dict[str, Any]
+) -> Fulfill | None:
+    terms = terms_from_information(information(other))
+    secret, parsed = bytes.fromhex(author.secret), parse_event(event)
+    price = prepare_payment(parsed, secret, terms, utc_now()).amount
+    payment = prepare_payment(parsed, secret, terms, utc_now(), price + price // 100 + 1)
+    reply = send_payment(HttpOutbound(), relay.terms().endpoint, relay.token, payment)
+    if isinstance(reply, Reject):
+        assert reply.code == "F02", reply  # the function still has the table from before
+        return None
+    return reply
