@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import boto3
 import urllib3
+from botocore.config import Config
 
 from farthing.cloud.outbound import HttpOutbound
 from farthing.ilp.client import (
@@ -28,11 +29,15 @@ from tests.rehearsal.emulator import CREDENTIALS
 from tests.rehearsal.places import CACHE, PYTHONPATH, Failed, environment, run
 
 PREFIX = "farthing-"
+# The emulator loses a request now and then: better asked again soon than waited for. A call of a
+# function is waited for, and not repeated.
+_QUICK = Config(read_timeout=10, retries={"mode": "standard", "total_max_attempts": 6})
+_FUNCTIONS = Config(read_timeout=310, retries={"total_max_attempts": 1})
 T = TypeVar("T")
 EventDict = dict[str, Any]
 
 
-def until(what: str, look: Callable[[], T], seconds: float = 60) -> T:
+def until(what: str, look: Callable[[], T], seconds: float = 120) -> T:
     """Look again and again until there is something to see."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -74,13 +79,14 @@ class Deployed:
     def ilp_address(self) -> str:
         return self.outputs["FarthingRelay"]["IlpAddress"]
 
-    def client(self, service: str, endpoint: str = "") -> Any:
+    def client(self, service: str, endpoint: str = "", config: Config = _QUICK) -> Any:
         return boto3.client(
             service,
             endpoint_url=endpoint or self.emulator,
             region_name=CREDENTIALS["AWS_REGION"],
             aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+            config=config,
         )
 
     def stacks(self) -> list[str]:
@@ -97,7 +103,7 @@ class Deployed:
 
     def invoke(self, name: str, event: object) -> Any:
         """Call a function; what it returns."""
-        answer = self.client("lambda").invoke(
+        answer = self.client("lambda", config=_FUNCTIONS).invoke(
             FunctionName=f"{PREFIX}{name}", Payload=json.dumps(event).encode()
         )
         payload = json.loads(answer["Payload"].read() or b"null")
