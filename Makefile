@@ -11,9 +11,10 @@ export PYTHONPATH := layers/farthing/python:.
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make run     start relay and connector on this machine"
-	@echo "make test    lint, type check and test everything"
-	@echo "make bench   measure, as a table and as JSON"
+	@echo "make run       start relay and connector on this machine"
+	@echo "make test      lint, type check and test everything"
+	@echo "make bench     measure, as a table and as JSON"
+	@echo "make rehearse  deploy into an emulator of AWS on this machine, and drive it there"
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

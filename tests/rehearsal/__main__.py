@@ -89,7 +89,9 @@ def _stopped(*_: object) -> NoReturn:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, _stopped)
+    # Also SIGINT, which a shell has its background jobs ignore.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stopped)
     for left in ("operator", "synced", "cdk.out"):
         shutil.rmtree(CACHE / left, ignore_errors=True)
     transcript = Transcript(CACHE / "transcript.txt")
