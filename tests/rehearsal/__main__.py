@@ -53,6 +53,8 @@ def rehearse(transcript: Transcript, running: ExitStack) -> None:
         suite.is_synced_with(relay, transcript)
     with transcript.step("Each verb by its own function"):
         suite.serves_each_verb_by_its_own_function(relay, transcript)
+    with transcript.step("No function can do what is not its business"):
+        suite.keeps_functions_in_bounds(relay, transcript)
 
     other = running.enter_context(routes.neighbour())
     with transcript.step("Follow = peer: another agent, on this machine"):

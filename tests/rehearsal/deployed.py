@@ -79,15 +79,36 @@ class Deployed:
     def ilp_address(self) -> str:
         return self.outputs["FarthingRelay"]["IlpAddress"]
 
-    def client(self, service: str, endpoint: str = "", config: Config = _QUICK) -> Any:
+    def client(
+        self, service: str, endpoint: str = "", config: Config = _QUICK, role: str = ""
+    ) -> Any:
+        """As the account's root, or as one of its roles."""
+        who = self.credentials_of(role) if role else CREDENTIALS
         return boto3.client(
             service,
             endpoint_url=endpoint or self.emulator,
-            region_name=CREDENTIALS["AWS_REGION"],
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+            region_name=who["AWS_REGION"],
+            aws_access_key_id=who["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=who["AWS_SECRET_ACCESS_KEY"],
+            aws_session_token=who.get("AWS_SESSION_TOKEN"),
             config=config,
         )
+
+    def credentials_of(self, role: str) -> dict[str, str]:
+        """What whoever runs under a role has in its environment."""
+        assumed = self.client("sts").assume_role(RoleArn=role, RoleSessionName="rehearsal")
+        found = assumed["Credentials"]
+        return {
+            **CREDENTIALS,
+            "AWS_ACCESS_KEY_ID": found["AccessKeyId"],
+            "AWS_SECRET_ACCESS_KEY": found["SecretAccessKey"],
+            "AWS_SESSION_TOKEN": found["SessionToken"],
+        }
+
+    def role_of(self, function: str) -> str:
+        found = self.client("lambda").get_function_configuration(FunctionName=PREFIX + function)
+        role: str = found["Role"]
+        return role
 
     def stacks(self) -> list[str]:
         found = self.client("cloudformation").describe_stacks()["Stacks"]

@@ -22,7 +22,6 @@ from tests.e2e.authors import Author
 from tests.e2e.paying import PER_BYTE, command, information
 from tests.e2e.relay_process import RelayProcess
 from tests.rehearsal.deployed import PREFIX, Deployed, until
-from tests.rehearsal.emulator import CREDENTIALS
 from tests.rehearsal.places import CACHE, HERE, environment, free_port, run
 from tests.rehearsal.transcript import Transcript
 
@@ -88,7 +87,8 @@ def rebuilds_routes(relay: Deployed, transcript: Transcript) -> None:
         [sys.executable, str(job.script), *(word for pair in given.items() for word in pair)],
         cwd=_FOLDER,
         env=environment(
-            **_assumed(relay, job.role), AWS_ENDPOINT_URL=relay.emulator,
+            # It may do no more than Glue would let it.
+            **relay.credentials_of(job.role), AWS_ENDPOINT_URL=relay.emulator,
             PYTHONPATH=os.pathsep.join([str(job.library), str(HERE / "stand_in")]),
         ),
     )  # fmt: skip
@@ -128,19 +128,6 @@ def _export(relay: Deployed, job: _Job) -> tuple[Path, int]:
     folder.mkdir()
     _fetch(relay, url, folder / "part.json.gz")
     return folder, len(items)
-
-
-def _assumed(relay: Deployed, role: str) -> dict[str, str]:
-    """The job's own role: it may do no more than Glue would let it."""
-    found: dict[str, Any] = relay.client("sts").assume_role(
-        RoleArn=role, RoleSessionName="rehearsal"
-    )["Credentials"]
-    return {
-        **CREDENTIALS,
-        "AWS_ACCESS_KEY_ID": found["AccessKeyId"],
-        "AWS_SECRET_ACCESS_KEY": found["SecretAccessKey"],
-        "AWS_SESSION_TOKEN": found["SessionToken"],
-    }
 
 
 def finds_its_way(relay: Deployed, other: RelayProcess, transcript: Transcript) -> None:
