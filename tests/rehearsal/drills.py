@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from urllib3.exceptions import HTTPError
+
 from farthing.ilp.client import PaymentFailed
 from farthing.ilp.outbound import OutboundFailed
 from farthing.ilp.packet import Fulfill
@@ -161,7 +163,7 @@ def tables_are_throttled(relay: Deployed, gate: Gate, transcript: Transcript) ->
     transcript.say(f"{len(events)} of {len(events)} stored, delivered and numbered")
 
 
-def _numbered(client: Any, author: Author) -> list[str]:
+def _numbered(client: RawClient, author: Author) -> list[str]:
     client.send("CHANGES", "numbers", {"authors": [author.pubkey], "since": 0})
     found: list[str] = []
     while (frame := client.wait_for("CHANGES", "numbers"))[2] == "EVENT":
@@ -183,7 +185,7 @@ class _Publisher(threading.Thread):
             event = self._author.event()
             try:
                 reply = self._relay.pay(self._author, event)
-            except (PaymentFailed, OutboundFailed, ValueError) as error:
+            except (PaymentFailed, OutboundFailed, HTTPError, ValueError) as error:
                 self.refused.append(str(error))
                 continue
             if isinstance(reply, Fulfill):
@@ -223,7 +225,7 @@ def deploys_during_traffic(
     transcript.say("all of them stored, numbered once, and delivered to a client that stayed")
 
 
-def _all_there(client: Any, author: Author, stored: set[str]) -> None:
+def _all_there(client: RawClient, author: Author, stored: set[str]) -> None:
     missing = set(stored)
     while missing:
         missing.discard(client.wait_for("EVENT", "live")[2]["id"])
