@@ -56,16 +56,17 @@ def rehearse(transcript: Transcript, running: ExitStack) -> None:
     with transcript.step("No function can do what is not its business"):
         suite.keeps_functions_in_bounds(relay, transcript)
 
-    other = running.enter_context(routes.neighbour())
-    with transcript.step("Follow = peer: another agent, on this machine"):
-        routes.becomes_a_peer(relay, other, transcript)
+    bob = running.enter_context(routes.agent("bob"))
+    carol = running.enter_context(routes.agent("carol"))
+    with transcript.step("Follow = peer: we follow Bob, who follows Carol"):
+        routes.become_peers(relay, bob, carol, transcript)
     poison = drills.Poison(relay)
     with transcript.step("Drill: a record that poisons the stream"):
         poison.put(transcript)
     with transcript.step("The deployed Glue job makes routes of what the tables hold"):
         routes.rebuilds_routes(relay, transcript)
     with transcript.step("Routes are read back, and packets go by them"):
-        routes.finds_its_way(relay, other, transcript)
+        routes.finds_its_way(relay, bob, carol, transcript)
     with transcript.step("Drill: and the feed goes on"):
         poison.check(transcript)
     with transcript.step("Drill: a subscriber vanishes"):

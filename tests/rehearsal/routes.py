@@ -1,5 +1,5 @@
 """The routing table of the deployed agent: from what it knows of others, by the deployed Glue job,
-into the deployed table, and put to use. The other agent runs on this machine."""
+into the deployed table, and put to use. The other agents run on this machine."""
 
 import gzip
 import json
@@ -27,17 +27,18 @@ from tests.rehearsal.transcript import Transcript
 
 _JOB = f"{PREFIX}routes"
 _FOLDER = CACHE / "glue"
-_ROUTES_KNOWN_SECONDS = 30  # functions remember routes and peers for a while
+_KNOWN_SECONDS = 30  # functions remember routes and peers for a while
+_CREDIT = 10**9
 
 
 @contextmanager
-def neighbour() -> Iterator[RelayProcess]:
-    """An agent of somebody else, on one machine."""
-    data = CACHE / "neighbour"
+def agent(name: str) -> Iterator[RelayProcess]:
+    """An agent of somebody else, on this machine."""
+    data = CACHE / name
     shutil.rmtree(data, ignore_errors=True)
     relay = RelayProcess(
-        data, port=free_port(), ilp_address="g.agent.neighbour", price_per_byte=PER_BYTE,
-        upkeep_seconds=0, peer_cache_seconds=0,
+        data, port=free_port(), ilp_address=f"g.agent.{name}", price_per_byte=PER_BYTE,
+        upkeep_seconds=0, peer_cache_seconds=0, peer_with_follows=1,
     )  # fmt: skip
     try:
         yield relay.start()
@@ -45,20 +46,30 @@ def neighbour() -> Iterator[RelayProcess]:
         relay.kill()
 
 
-def becomes_a_peer(relay: Deployed, other: RelayProcess, transcript: Transcript) -> None:
-    """Follow = peer: the operator follows it, upkeep reads its relay and proposes it, the operator
-    agrees; and it gives the deployed agent an account in turn."""
-    relay.farthing("follow", other.pubkey, "--relay", other.url)
+def _at(relay: RelayProcess, *arguments: str) -> str:
+    """A command at one of them."""
+    done = command(relay, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def become_peers(
+    relay: Deployed, bob: RelayProcess, carol: RelayProcess, transcript: Transcript
+) -> None:
+    """Bob follows Carol. The operator follows Bob, upkeep reads his relay and proposes him, the
+    operator agrees. Who is followed gives an account in turn."""
+    _at(bob, "follow", carol.pubkey, "--relay", carol.url)
+    _at(carol, "peers", "add", "bob", "--pubkey", bob.pubkey, "--max-balance", str(_CREDIT))
+    _at(bob, "upkeep")
+    relay.farthing("follow", bob.pubkey, "--relay", bob.url)
     done = relay.invoke("upkeep", {})
-    transcript.say(f"farthing --cloud follow {other.pubkey[:16]}...; upkeep:")
+    transcript.say(f"farthing --cloud follow {bob.pubkey[:16]}...; upkeep:")
     transcript.say("\n".join(f"  {result}" for result in done.values()))
     assert "failed" not in done.values()
     (peer,) = [line.split()[0] for line in relay.farthing("peers", "list").splitlines()
-               if "g.agent.neighbour" in line]  # fmt: skip
+               if "g.agent.bob" in line]  # fmt: skip
     relay.farthing("peers", "set", peer, "--active")
-    added = command(other, "peers", "add", "deployed", "--pubkey", relay.pubkey,
-                    "--max-balance", str(10**9))  # fmt: skip
-    assert added.returncode == 0, added.stderr
+    _at(bob, "peers", "add", "deployed", "--pubkey", relay.pubkey, "--max-balance", str(_CREDIT))
 
 
 @dataclass(frozen=True)
@@ -93,7 +104,7 @@ def rebuilds_routes(relay: Deployed, transcript: Transcript) -> None:
         ),
     )  # fmt: skip
     report = [line for line in said.splitlines() if re.match(r"\d+ \w+|refused: ", line)]
-    assert "1 routes" in report, said
+    assert "2 routes" in report, said
     transcript.say("\n".join(report))
 
 
@@ -130,31 +141,35 @@ def _export(relay: Deployed, job: _Job) -> tuple[Path, int]:
     return folder, len(items)
 
 
-def finds_its_way(relay: Deployed, other: RelayProcess, transcript: Transcript) -> None:
-    """The table is read back by the operator, and packets go by it."""
-    explained = relay.farthing("routes", "explain", "g.agent.neighbour.somebody")
-    assert f"claimed by {other.pubkey}" in explained
+def finds_its_way(
+    relay: Deployed, bob: RelayProcess, carol: RelayProcess, transcript: Transcript
+) -> None:
+    """The table is read back by the operator, and packets go by it: to Carol, by way of Bob."""
+    explained = relay.farthing("routes", "explain", "g.agent.carol.somebody")
+    assert f"claimed by {carol.pubkey}" in explained
+    assert bob.pubkey in explained
     transcript.say(explained)
 
     author = Author()
     event = author.event("by way of the deployed agent")
     reply = until(
-        "a packet is forwarded", lambda: _forwarded(relay, other, author, event),
-        _ROUTES_KNOWN_SECONDS,
-    )  # fmt: skip
-    transcript.say(f"a packet for g.agent.neighbour went by us: {reply.fulfillment.hex()[:32]}...")
-    owed = command(other, "peers", "list").stdout
-    (row,) = [" ".join(line.split()) for line in owed.splitlines() if "deployed" in line]
-    transcript.say(f"the neighbour's ledger: {row}")
+        "a packet is forwarded", lambda: _forwarded(relay, carol, author, event), _KNOWN_SECONDS
+    )
+    transcript.say(f"a packet for g.agent.carol went by us: {reply.fulfillment.hex()[:32]}...")
+    for name, ledger, peer in (("Bob", bob, "deployed"), ("Carol", carol, "bob")):
+        rows = [line.split() for line in _at(ledger, "peers", "list").splitlines()]
+        (owed,) = [row[1] for row in rows if row[0] == peer]
+        transcript.say(f"in {name}'s ledger {peer} owes {owed}")
 
 
 def _forwarded(
-    relay: Deployed, other: RelayProcess, author: Author, event: dict[str, Any]
+    relay: Deployed, to: RelayProcess, author: Author, event: dict[str, Any]
 ) -> Fulfill | None:
-    terms = terms_from_information(information(other))
+    terms = terms_from_information(information(to))
     secret, parsed = bytes.fromhex(author.secret), parse_event(event)
     price = prepare_payment(parsed, secret, terms, utc_now()).amount
-    payment = prepare_payment(parsed, secret, terms, utc_now(), price + price // 100 + 1)
+    fees = price // 50 + 2  # more than both of us keep
+    payment = prepare_payment(parsed, secret, terms, utc_now(), price + fees)
     reply = send_payment(HttpOutbound(), relay.terms().endpoint, relay.token, payment)
     if isinstance(reply, Reject):
         assert reply.code == "F02", reply  # the function still has the table from before
