@@ -27,6 +27,9 @@ class BookkeepingError(Exception):
     """Something that cannot be done; the message says why."""
 
 
+ERRORS = (BookkeepingError,)
+
+
 class _Nobody:
     """An agent without clients."""
 

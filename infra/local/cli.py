@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from sqlite3 import DatabaseError
 from typing import Any
@@ -68,124 +69,24 @@ def export_events(arguments: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def sync_events(arguments: argparse.Namespace, settings: Settings) -> int:
-    from infra.local import syncing
+def part(module: str, name: str) -> Command:
+    """A function of a module here as a command: the module is loaded when it runs, and says itself
+    which errors are a user's to read."""
 
-    try:
-        return syncing.sync(arguments, settings)
-    except syncing.ERRORS as error:
-        return _fail(error)
-
-
-def payer(name: str) -> Command:
     def command(arguments: argparse.Namespace, settings: Settings) -> int:
-        from infra.local import payer
-
+        loaded = import_module(f"infra.local.{module}")
         try:
-            status: int = getattr(payer, name)(arguments, settings)
-        except payer.ERRORS as error:
+            status: int = getattr(loaded, name)(arguments, settings)
+        except loaded.ERRORS as error:
             return _fail(error)
         return status
 
     return command
 
 
-def watch(arguments: argparse.Namespace, settings: Settings) -> int:
-    from aiohttp import ClientError
-
-    from infra.local import watcher
-
-    try:
-        return watcher.watch(arguments, settings)
-    except (watcher.WatchFailed, ClientError) as error:
-        return _fail(error)
-
-
-def bookkeeper(name: str) -> Command:
-    def command(arguments: argparse.Namespace, settings: Settings) -> int:
-        from infra.local import bookkeeping
-
-        try:
-            status: int = getattr(bookkeeping, name)(arguments, settings)
-        except bookkeeping.BookkeepingError as error:
-            return _fail(error)
-        return status
-
-    return command
-
-
-def ledger(arguments: argparse.Namespace, settings: Settings) -> int:
-    from infra.local import statements
-    from infra.local.bookkeeping import BookkeepingError
-
-    try:
-        return statements.ledger(arguments, settings)
-    except BookkeepingError as error:
-        return _fail(error)
-
-
-def follower(name: str) -> Command:
-    def command(arguments: argparse.Namespace, settings: Settings) -> int:
-        from infra.local import following
-        from infra.local.bookkeeping import BookkeepingError
-
-        try:
-            status: int = getattr(following, name)(arguments, settings)
-        except BookkeepingError as error:
-            return _fail(error)
-        return status
-
-    return command
-
-
-def router(name: str) -> Command:
-    def command(arguments: argparse.Namespace, settings: Settings) -> int:
-        from infra.local import routing
-        from infra.local.bookkeeping import BookkeepingError
-
-        try:
-            status: int = getattr(routing, name)(arguments, settings)
-        except BookkeepingError as error:
-            return _fail(error)
-        return status
-
-    return command
-
-
-def rebuild_routes(arguments: argparse.Namespace, settings: Settings) -> int:
-    from infra.local import rebuilding
-
-    try:
-        return rebuilding.rebuild(arguments, settings)
-    except rebuilding.ERRORS as error:
-        return _fail(error)
-
-
-def report(arguments: argparse.Namespace, settings: Settings) -> int:
-    from infra.local import reporting
-
-    try:
-        return reporting.report(arguments, settings)
-    except reporting.ERRORS as error:
-        return _fail(error)
-
-
-def redrive(arguments: argparse.Namespace, settings: Settings) -> int:
-    from infra.local import redriving
-
-    try:
-        return redriving.redrive(arguments, settings)
-    except redriving.ERRORS as error:
-        return _fail(error)
-
-
-def cost(arguments: argparse.Namespace, settings: Settings) -> int:
-    from infra.local import costing
-
-    try:
-        return costing.cost(arguments, settings)
-    except costing.ERRORS as error:
-        return _fail(error)
+sync_events = part("syncing", "sync")
+rebuild_routes = part("rebuilding", "rebuild")
+report = part("reporting", "report")
 
 
 def _fail(error: BaseException | str) -> int:
@@ -247,7 +148,7 @@ def _add_sync(commands: Commands) -> None:
 def _add_client(commands: Commands) -> None:
     for name, about in (("post", "sign an event and pay to have it stored"),
                        ("quote", "ask what storing an event costs")):  # fmt: skip
-        command = _add(commands, name, payer(name), about)
+        command = _add(commands, name, part("payer", name), about)
         command.add_argument("text", help="content of the event; - reads it from stdin")
         command.add_argument("--kind", type=int, default=1)
         command.add_argument(
@@ -261,7 +162,7 @@ def _add_client(commands: Commands) -> None:
             command.add_argument("--amount", type=int, help="pay this instead of the price")
             command.add_argument("--max-fees", type=int, help="what connectors on the way may keep"
                                  " beside it; as much as the price if left out")  # fmt: skip
-    command = _add(commands, "watch", watch, "print events as they come")
+    command = _add(commands, "watch", part("watcher", "watch"), "print events as they come")
     command.add_argument("--relay", default="", help="WebSocket URL; the local one if left out")
     command.add_argument("--filter", default="{}", help="a NIP-01 filter, as JSON")
     command.add_argument("--json", action="store_true", help="whole events, one a line")
@@ -277,10 +178,17 @@ def _tag(text: str) -> str:
 
 
 def _add_bookkeeping(commands: Commands) -> None:
-    _add(commands, "audit", bookkeeper("audit"), "add the ledger up against receipts and events")
+    _add(
+        commands,
+        "audit",
+        part("bookkeeping", "audit"),
+        "add the ledger up against receipts and events",
+    )
     peers = commands.add_parser("peers", help="who may send us packets")
     actions = peers.add_subparsers(dest="action", required=True, metavar="ACTION")
-    command = _add(actions, "add", bookkeeper("add_peer"), "add a peer; its token is shown once")
+    command = _add(
+        actions, "add", part("bookkeeping", "add_peer"), "add a peer; its token is shown once"
+    )
     command.add_argument("id")
     command.add_argument("--token", default="", help="a token of your own, 32 random bytes")
     command.add_argument("--jwt", action="store_true", help="make a secret for JWT_HS_256 as well")
@@ -290,8 +198,8 @@ def _add_bookkeeping(commands: Commands) -> None:
     command.add_argument("--outgoing-token", default="", help="what we show at its endpoint")
     command.add_argument("--max-balance", type=int, default=0, help="what it may owe us")
     command.add_argument("--max-packet", type=int, default=0, help="its largest packet")
-    _add(actions, "list", bookkeeper("list_peers"), "peers and their balances")
-    command = _add(actions, "set", bookkeeper("set_peer"), "change a peer's record")
+    _add(actions, "list", part("bookkeeping", "list_peers"), "peers and their balances")
+    command = _add(actions, "set", part("bookkeeping", "set_peer"), "change a peer's record")
     command.add_argument("id")
     command.add_argument("--max-balance", type=int, help="what it may owe us; 0 is the default")
     command.add_argument("--max-packet", type=int, help="its largest packet; 0 is the default")
@@ -299,28 +207,39 @@ def _add_bookkeeping(commands: Commands) -> None:
     command.add_argument("--active", action=argparse.BooleanOptionalAction,
                          help="whether packets are taken from it and sent to it")  # fmt: skip
     for name, about in (("show", "one peer"), ("remove", "forget a peer")):
-        _add(actions, name, bookkeeper(f"{name}_peer"), about).add_argument("id")
+        _add(actions, name, part("bookkeeping", f"{name}_peer"), about).add_argument("id")
 
-    command = _add(commands, "ledger", ledger, "what is owed; of one peer, all that passed")
+    command = _add(
+        commands,
+        "ledger",
+        part("statements", "ledger"),
+        "what is owed; of one peer, all that passed",
+    )
     command.add_argument("id", nargs="?", default="", help="the peer; all accounts if left out")
 
 
 def _add_following(commands: Commands) -> None:
-    command = _add(commands, "follow", follower("follow"), "follow an agent: follow = peer")
+    command = _add(
+        commands, "follow", part("following", "follow"), "follow an agent: follow = peer"
+    )
     command.add_argument("pubkey", type=_pubkey, help="its public key")
     command.add_argument("--relay", default="", help="WebSocket URL where it is read")
-    command = _add(commands, "unfollow", follower("unfollow"), "follow an agent no longer")
+    command = _add(commands, "unfollow", part("following", "unfollow"), "follow an agent no longer")
     command.add_argument("pubkey", type=_pubkey)
-    _add(commands, "follows", follower("list_follows"), "who is followed, and who is a peer")
-    _add(commands, "upkeep", follower("upkeep"),
+    _add(
+        commands, "follows", part("following", "list_follows"), "who is followed, and who is a peer"
+    )
+    _add(commands, "upkeep", part("following", "upkeep"),
          "read followed agents' relays, make peers, announce routes, settle: now")  # fmt: skip
 
 
 def _add_routing(commands: Commands) -> None:
     routes = commands.add_parser("routes", help="the routing table")
-    routes.set_defaults(run=router("list_routes"))
+    routes.set_defaults(run=part("routing", "list_routes"))
     actions = routes.add_subparsers(dest="action", metavar="ACTION")
-    command = _add(actions, "explain", router("explain_route"), "how packets for an address go")
+    command = _add(
+        actions, "explain", part("routing", "explain_route"), "how packets for an address go"
+    )
     command.add_argument("address")
     command = _add(actions, "rebuild", rebuild_routes, "make the table from follows (Spark)")
     command.add_argument("--input", type=Path, help="events of a file or folder: JSON lines,"
@@ -339,12 +258,17 @@ def _add_report(commands: Commands) -> None:
 
 
 def _add_deployed(commands: Commands) -> None:
-    command = _add(commands, "redrive", redrive,
+    command = _add(commands, "redrive", part("redriving", "redrive"),
                    "handle what a deployed relay's streams have given up on")  # fmt: skip
     command.add_argument("--dry-run", action="store_true", help="only look into the queues")
     command.add_argument("--unnumbered", action="store_true", help="number every stored event that"
                          " has no number, whatever the queues say")  # fmt: skip
-    command = _add(commands, "cost", cost, "what a deployed relay costs, from measured units")
+    command = _add(
+        commands,
+        "cost",
+        part("costing", "cost"),
+        "what a deployed relay costs, from measured units",
+    )
     command.add_argument("--templates", type=Path, default=Path("cdk.out"),
                          help="what was synthesised, for what it costs idle")  # fmt: skip
     command.add_argument("--prices", type=Path, help="JSON with other prices, or some of them")

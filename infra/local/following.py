@@ -12,6 +12,7 @@ from farthing.relay.gather import is_relay_url
 from farthing.relay.identity import publish_own
 from farthing.relay.upkeep import DUTIES, keep_up, say_who_we_are
 from farthing.settings import Settings
+from infra.local.bookkeeping import ERRORS as ERRORS
 from infra.local.bookkeeping import BookkeepingError, offline_agent
 
 Tags = Sequence[Sequence[str]]

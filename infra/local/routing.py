@@ -10,6 +10,7 @@ from farthing.ilp.forwarding import find_way
 from farthing.settings import Settings
 from farthing.store.ledger import Peer
 from farthing.store.routes import Route
+from infra.local.bookkeeping import ERRORS as ERRORS
 from infra.local.bookkeeping import BookkeepingError, offline_agent
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from farthing.agent import Agent
 from farthing.settings import Settings
+from infra.local.bookkeeping import ERRORS as ERRORS
 from infra.local.bookkeeping import BookkeepingError, offline_agent
 
 _WIDTH = 18

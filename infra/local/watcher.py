@@ -24,6 +24,9 @@ class WatchFailed(Exception):
     """The relay ended the subscription."""
 
 
+ERRORS = (WatchFailed, aiohttp.ClientError)
+
+
 def watch(arguments: Namespace, settings: Settings) -> int:
     filter = json.loads(arguments.filter)
     relay = relay_url(arguments, settings)
