@@ -23,8 +23,9 @@ from farthing.store.limits import (
     check_write,
 )
 from farthing.store.memory import MemoryEngine
-from farthing.store.sqlite_file import File, Parking, Unit, batch_unit, unit_of
+from farthing.store.sqlite_file import File, Parking
 from farthing.store.sqlite_items import decode_item, decode_items
+from farthing.store.sqlite_units import Unit, batch_unit, unit_of
 from farthing.store.table import (
     EXPIRES,
     VOLATILE,

@@ -3,153 +3,19 @@ first leads, takes along all that has queued up, and hands the lead on."""
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from farthing.store import sqlite_rows
-from farthing.store.limits import check_size, last_of_each
-from farthing.store.sqlite_items import decode_item, encode_item
-from farthing.store.table import (
-    EXPIRES,
-    Add,
-    BatchWrite,
-    Check,
-    Delete,
-    Item,
-    Key,
-    Put,
-    StoreError,
-    Table,
-    TransactionCancelled,
-    TransactWrite,
-    holds,
-    is_streamed,
-    same,
-)
+from farthing.store.sqlite_units import State, Unit, apply
+from farthing.store.table import Key, StoreError, Table
 
 _WRITER_CACHE_KIB = 64 * 1024
 # Every thread that reads has one. A million events are read no faster with four times as much.
 _READER_CACHE_KIB = 16 * 1024
 _CHECKPOINT_PAGES = 16000  # pages that change often reach the database file less often
-_SURELY_FITS = 200_000  # encoded bytes below which no item is over DynamoDB's limit
-
-_Place = tuple[Table, str, str]
-
-
-class _Stored(NamedTuple):
-    encoded: bytes
-    expires: int | None = None
-
-
-class _Step(NamedTuple):
-    write: TransactWrite
-    new: _Stored | None  # what a put leaves, encoded in the thread of whoever asks for it
-
-    @property
-    def place(self) -> _Place:
-        return self.write.table, self.write.pk, self.write.sk
-
-
-@dataclass(slots=True)
-class Unit:
-    """What one caller writes, all or nothing, and what became of it."""
-
-    steps: Sequence[_Step] = ()
-    returns: bool = False
-    # Writes that depend on nothing and tell nobody, as postings do: most of all that is written.
-    blind: Mapping[_Place, _Stored | None] = field(default_factory=dict)
-    upkeep: Callable[[sqlite3.Connection], None] | None = None
-    finished: bool = False
-    result: bytes | None = None
-    error: Exception | None = None
-    # Held by a thread that waits; released when the unit is finished or is to lead.
-    wake: "threading.Lock | None" = None
-
-    @property
-    def encoded_bytes(self) -> int:
-        return sum(len(step.new.encoded) for step in self.steps if step.new is not None)
-
-
-def unit_of(writes: Iterable[TransactWrite], *, returns: bool = False) -> Unit:
-    """Raises here, where only its caller is hurt, what would break a group commit."""
-    encoded: dict[int, _Stored] = {}  # by identity: an event's postings share one item
-    return Unit([_step(write, encoded) for write in writes], returns)
-
-
-def batch_unit(writes: Sequence[BatchWrite]) -> Unit:
-    """A batch, in which the last write of an item wins."""
-    if any(is_streamed(write.table, write.pk) for write in writes):
-        return unit_of(last_of_each(writes))
-    encoded: dict[int, _Stored] = {}
-    blind: dict[_Place, _Stored | None] = {}
-    for write in writes:
-        stored = _encoded(write, encoded) if type(write) is Put else None
-        blind[write.table, write.pk, write.sk] = stored
-    return Unit(blind=blind)
-
-
-def _step(write: TransactWrite, encoded: dict[int, _Stored]) -> _Step:
-    if isinstance(write, Add):
-        encode_item({**write.amounts, **write.assign})
-    return _Step(write, _encoded(write, encoded) if isinstance(write, Put) else None)
-
-
-def _encoded(write: Put, encoded: dict[int, _Stored]) -> _Stored:
-    stored = encoded.get(id(write.item))
-    if stored is None:
-        stored = encoded[id(write.item)] = _stored(write, write.item)
-    return stored
-
-
-def _stored(write: TransactWrite, item: Item) -> _Stored:
-    encoded = encode_item(item)
-    if len(encoded) > _SURELY_FITS:
-        check_size(write.pk, write.sk, item)
-    return _Stored(encoded, item.get(EXPIRES))
-
-
-class _State:
-    """The items that one group commit touches, each as the units before left it."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._read: dict[_Place, bytes | None] = {}
-        self.after: dict[_Place, _Stored | None] = {}
-        self.changes: list[tuple[_Place, bytes | None, bytes | None]] = []
-
-    def load(self, units: Sequence[Unit]) -> None:
-        """Read what the units depend on, all at once."""
-        wanted: dict[Table, dict[Key, None]] = {}
-        for unit in units:
-            for step in unit.steps:
-                if unit.returns or not _is_blind(step.write):
-                    table, pk, sk = step.place
-                    wanted.setdefault(table, {})[pk, sk] = None
-        for table, keys in wanted.items():
-            found = sqlite_rows.read(self._connection, table, list(keys))
-            self._read.update(((table, *key), found.get(key)) for key in keys)
-
-    def read(self, place: _Place) -> bytes | None:
-        if place in self.after:
-            stored = self.after[place]
-            return None if stored is None else stored.encoded
-        return self._read[place]
-
-    def change(self, place: _Place, old: bytes | None, new: _Stored | None) -> None:
-        self.after[place] = new
-        encoded = None if new is None else new.encoded
-        # As in DynamoDB, a write that changes nothing leaves no stream record.
-        if is_streamed(*place[:2]) and not _is_same(old, encoded):
-            self.changes.append((place, old, encoded))
-
-
-def _is_same(old: bytes | None, new: bytes | None) -> bool:
-    if old is None or new is None or old == new:
-        return old == new
-    return same(decode_item(old), decode_item(new))
 
 
 class Parking(Protocol):
@@ -290,10 +156,10 @@ class File:
         """Returns whether there is something to stream."""
         self._writer.execute("BEGIN IMMEDIATE")
         try:
-            state = _State(self._writer)
+            state = State(self._writer)
             state.load(group)
             for unit in group:
-                _apply(unit, state)
+                apply(unit, state)
             _save(self._writer, state)
             for unit in group:
                 if unit.upkeep is not None:
@@ -325,7 +191,7 @@ def _create(connection: sqlite3.Connection, tables: Iterable[Table]) -> None:
     )
 
 
-def _save(connection: sqlite3.Connection, state: _State) -> None:
+def _save(connection: sqlite3.Connection, state: State) -> None:
     puts: dict[Table, list[sqlite_rows.Stored]] = {}
     deletes: dict[Table, list[Key]] = {}
     for (table, pk, sk), stored in state.after.items():
@@ -340,62 +206,3 @@ def _save(connection: sqlite3.Connection, state: _State) -> None:
     # By its value: anything but a plain string is adapted, slowly.
     changes = [(table.value, pk, sk, old, new) for (table, pk, sk), old, new in state.changes]
     sqlite_rows.stream(connection, changes)
-
-
-def _apply(unit: Unit, state: _State) -> None:
-    """Evaluate the unit's conditions, and make its changes if they all hold."""
-    state.after.update(unit.blind)
-    before = [_needed(step, unit.returns, state) for step in unit.steps]
-    try:
-        _require(unit.steps, before)
-        after = [_after(step, old) for step, old in zip(unit.steps, before, strict=True)]
-    except (StoreError, ValueError) as error:
-        unit.error = error
-        return
-    for step, old, new in zip(unit.steps, before, after, strict=True):
-        if isinstance(step.write, Check):
-            continue
-        state.change(step.place, old, new)
-        unit.result = new.encoded if new and isinstance(step.write, Add) else old
-
-
-def _needed(step: _Step, returns: bool, state: _State) -> bytes | None:
-    """The item that stands there, where anything depends on it."""
-    if _is_blind(step.write) and not returns:
-        return None
-    return state.read(step.place)
-
-
-def _is_blind(write: TransactWrite) -> bool:
-    """Whether nothing depends on what stands there now, as with all postings."""
-    return (
-        type(write) in (Put, Delete)
-        and write.condition is None
-        and not is_streamed(write.table, write.pk)
-    )
-
-
-def _require(steps: Sequence[_Step], before: Sequence[bytes | None]) -> None:
-    current: list[Item | None] = [None] * len(steps)
-    failed = [False] * len(steps)
-    for number, (step, old) in enumerate(zip(steps, before, strict=True)):
-        if step.write.condition is not None:
-            item = None if old is None else decode_item(old)
-            if not holds(step.write.condition, item):
-                failed[number], current[number] = True, item
-    if any(failed):
-        raise TransactionCancelled(failed, current)
-
-
-def _after(step: _Step, old: bytes | None) -> _Stored | None:
-    if isinstance(step.write, Add):
-        return _stored(step.write, _added({} if old is None else decode_item(old), step.write))
-    return step.new
-
-
-def _added(item: Item, write: Add) -> Item:
-    for name in write.amounts:
-        if type(item.get(name, 0)) is not int:
-            raise StoreError(f"cannot add to {name!r}: not a number")
-    sums = {name: item.get(name, 0) + amount for name, amount in write.amounts.items()}
-    return {**item, **write.assign, **sums}
