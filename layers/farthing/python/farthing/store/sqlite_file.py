@@ -121,7 +121,7 @@ class File:
             end = len(self._pending)
             if last is not None:
                 # By identity: units that write the same are equal.
-                end = next(at for at, unit in enumerate(self._pending, 1) if unit is last)
+                end = next((at for at, unit in enumerate(self._pending, 1) if unit is last), 0)
             group, self._pending = self._pending[:end], self._pending[end:]
         return group
 
