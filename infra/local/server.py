@@ -25,6 +25,7 @@ from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Table
+from infra.local.backlog import Backlog
 from infra.local.doors import Doors, body_of, own_name
 from infra.local.folder import CannotStart, hold_folder
 from infra.local.gateway import SocketContext, http_event
@@ -121,10 +122,11 @@ class Server:
         self._engine = SqliteEngine(Path(settings.data))
         self._hub = Hub(self._mailbox)
         self._engine.park_in(self._hub)
-        self._connections = LocalConnections(
-            self._mailbox, settings.max_send_buffer, settings.workers
-        )
         self._meter = LocalMeter()
+        backlog = Backlog(settings.max_send_buffer, settings.max_send_buffers)
+        self._connections = LocalConnections(
+            self._mailbox, backlog, self._hub, self._meter, settings.workers
+        )
         self._outbound = LocalOutbound(self._hub, self._mailbox)
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
@@ -226,7 +228,7 @@ class Server:
         context = SocketContext(request.remote or "", own_name(request, self.settings))
         socket = Socket(
             response, request.transport, context, self._routes, self._hub, self._workers,
-            self._sync_workers,
+            self._sync_workers, self._connections,
         )  # fmt: skip
         await self._workers.run(
             lambda: self._routes["$connect"](context.event("CONNECT", "$connect"), None)

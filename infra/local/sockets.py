@@ -8,12 +8,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from aiohttp import WSCloseCode, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from farthing.relay.connections import Delivery
+from farthing.relay.meter import Meter, Metric
+from infra.local.backlog import STALLED_SECONDS, Backlog, Line
 from infra.local.gateway import SocketContext, route_key
 from infra.local.hub import Hub
-from infra.local.workers import LoopMailbox, Workers
+from infra.local.workers import Mailbox, Workers
 
 Handler = Callable[[dict[str, Any], object], dict[str, Any]]
 
@@ -21,7 +23,7 @@ Handler = Callable[[dict[str, Any], object], dict[str, Any]]
 _MOST_IN_HAND = 128
 _MOST_CHARACTERS_IN_HAND = 1024 * 1024
 _WAIT_FOR_SLOW_CLIENT = 10.0
-_WAIT_FOR_LIVE_CLIENT = 0.5  # others wait behind it
+_WAIT_FOR_LIVE_CLIENT = STALLED_SECONDS  # others wait behind it
 _LAST_FRAMES_SECONDS = 1.0
 _CONCURRENT = "EVENT"
 # What a thread is soon through with. To set up a sync takes seconds, and whatever goes by the
@@ -39,7 +41,7 @@ class Socket:
     def __init__(
         self, response: web.WebSocketResponse, transport: asyncio.Transport | None,
         context: SocketContext, routes: dict[str, Handler], hub: Hub, workers: Workers,
-        sync_workers: Workers,
+        sync_workers: Workers, connections: "LocalConnections",
     ) -> None:  # fmt: skip
         self._response = response
         self._transport = transport
@@ -56,13 +58,12 @@ class Socket:
         self._room.set()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._outgoing: deque[str] = deque()
+        self._connections = connections
+        self.line = Line(lambda: connections.cut_off(self))
+        self._outgoing: deque[bytes] = deque()
         self._to_send = asyncio.Event()
         self._all_sent = asyncio.Event()
         self._all_sent.set()
-        self.buffered = 0  # characters that wait for the client
-        self.awaited = 0  # threads that wait until there are fewer
-        self.drained = threading.Condition()
         self.closing = False
         self._goodbye: asyncio.Task[None] | None = None
 
@@ -107,7 +108,7 @@ class Socket:
         self._in_hand -= size
         self._exclusive = False
         if result is not None and "body" in result:
-            self.send([result["body"]])
+            self._reply(result["body"].encode())
         self._start()
         if self._has_room():
             self._room.set()
@@ -120,11 +121,17 @@ class Socket:
         if self._goodbye is not None:
             await self._goodbye
 
-    def send(self, frames: Iterable[str]) -> None:
-        """Queue frames; from the loop's thread."""
-        for frame in frames:
-            self._outgoing.append(frame)
-            self.buffered += len(frame)
+    def _reply(self, frame: bytes) -> None:
+        if self._connections.backlog.take_for_reply(self.line, len(frame)):
+            self.send([frame])
+        elif not self.closing:
+            self._connections.cut_off(self)
+
+    def send(self, frames: Iterable[bytes]) -> None:
+        """Queue frames, for which there is room; from the loop's thread."""
+        if self.line.closed:
+            return
+        self._outgoing.extend(frames)
         self._all_sent.clear()
         self._to_send.set()
 
@@ -136,22 +143,22 @@ class Socket:
             while self._outgoing:
                 frame = self._outgoing.popleft()
                 try:
-                    await self._response.send_str(frame)
+                    await self._response.send_frame(frame, WSMsgType.TEXT)
                 except ConnectionError:
                     return
-                self.buffered -= len(frame)
-                self._tell_who_waits()
+                self._connections.backlog.give_back(self.line, len(frame))
             self._all_sent.set()
 
-    def _tell_who_waits(self) -> None:
-        if self.awaited:
-            with self.drained:
-                self.drained.notify_all()
+    def drop(self) -> None:
+        """Hang up without the frames that wait; from the loop's thread."""
+        self._outgoing.clear()
+        self._all_sent.set()
+        self.close(WSCloseCode.POLICY_VIOLATION)
 
     def close(self, code: int = WSCloseCode.GOING_AWAY) -> "asyncio.Task[None]":
         """Take no more messages, answer those in hand, and hang up; from the loop's thread."""
         self.closing = True
-        self._tell_who_waits()
+        self._connections.backlog.end(self.line)
         if self._goodbye is None:
             self._goodbye = asyncio.create_task(self._say_goodbye(code))
         return self._goodbye
@@ -169,9 +176,13 @@ class Socket:
 class LocalConnections:
     """The port to the clients of this process (see `relay.connections`)."""
 
-    def __init__(self, mailbox: LoopMailbox, max_buffer: int, workers: int) -> None:
+    def __init__(
+        self, mailbox: Mailbox, backlog: Backlog, hub: Hub, meter: Meter, workers: int
+    ) -> None:
         self._mailbox = mailbox
-        self._max_buffer = max_buffer
+        self.backlog = backlog
+        self._hub = hub
+        self._meter = meter
         self._sockets: dict[str, Socket] = {}
         # Threads that wait for slow clients are taken from everyone else: half of them, at most.
         self._patience = threading.BoundedSemaphore(max(1, workers // 2))
@@ -181,6 +192,7 @@ class LocalConnections:
 
     def remove(self, socket: Socket) -> None:
         self._sockets.pop(socket.context.connection_id, None)
+        self.backlog.close(socket.line)
 
     def all(self) -> list[Socket]:
         return list(self._sockets.values())
@@ -191,48 +203,79 @@ class LocalConnections:
     def post_in_order(
         self, connection_id: str, frames: Iterable[str], *, live: bool = False
     ) -> Delivery:
+        outgoing = _Outgoing(self._mailbox)
+        take = self._take_live if live else self._take_patiently
+        delivery = Delivery.DELIVERED
+        for frame in frames:
+            delivery = self._post(connection_id, frame.encode(), outgoing, take)
+            if delivery is not Delivery.DELIVERED:
+                break
+        outgoing.flush()
+        return delivery
+
+    def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
+        outgoing = _Outgoing(self._mailbox)
+        troubles: dict[str, Delivery] = {}
+        for connection_id, frame in frames:
+            if connection_id in troubles:
+                continue
+            delivery = self._post(connection_id, frame.encode(), outgoing, self._take_live)
+            if delivery is not Delivery.DELIVERED:
+                troubles[connection_id] = delivery
+        outgoing.flush()
+        return troubles
+
+    def _post(
+        self, connection_id: str, frame: bytes, outgoing: "_Outgoing",
+        take: Callable[[Line, int], bool],
+    ) -> Delivery:  # fmt: skip
         socket = self._sockets.get(connection_id)
         if socket is None or socket.closing:
             return Delivery.GONE
-        seconds = _WAIT_FOR_LIVE_CLIENT if live else _WAIT_FOR_SLOW_CLIENT
-        if socket.buffered > self._max_buffer and not self._wait_for(socket, seconds):
-            return Delivery.SLOW
-        batch = list(frames)
-        self._mailbox.put(lambda: socket.send(batch))
+        if not self.backlog.take(socket.line, len(frame)):
+            outgoing.flush()  # what we have queued ourselves may be all that is in the way
+            if not take(socket.line, len(frame)):
+                return Delivery.SLOW
+        outgoing.add(socket, frame)
         return Delivery.DELIVERED
 
-    def _wait_for(self, socket: Socket, seconds: float) -> bool:
-        if not self._patience.acquire(blocking=False):
+    def _take_live(self, line: Line, size: int) -> bool:
+        if self._hub.is_inside():
+            return False  # all who write would wait
+        return self.backlog.take_in_time(line, size, _WAIT_FOR_LIVE_CLIENT)
+
+    def _take_patiently(self, line: Line, size: int) -> bool:
+        if self._hub.is_inside() or not self._patience.acquire(blocking=False):
             return False
         try:
-            with socket.drained:
-                socket.awaited += 1
-                socket.drained.wait_for(
-                    lambda: socket.closing or socket.buffered <= self._max_buffer,
-                    seconds,
-                )
-                socket.awaited -= 1
-            return not socket.closing and socket.buffered <= self._max_buffer
+            return self.backlog.take_in_time(line, size, _WAIT_FOR_SLOW_CLIENT)
         finally:
             self._patience.release()
 
-    def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
-        queues: dict[Socket, list[str]] = {}
-        troubles: dict[str, Delivery] = {}
-        for connection_id, frame in frames:
-            socket = self._sockets.get(connection_id)
-            if socket is None or socket.closing:
-                troubles[connection_id] = Delivery.GONE
-            elif socket.buffered > self._max_buffer:
-                troubles[connection_id] = Delivery.SLOW
-            else:
-                queues.setdefault(socket, []).append(frame)
-        if queues:
-            self._mailbox.put(lambda: [socket.send(batch) for socket, batch in queues.items()])
-        return troubles
+    def cut_off(self, socket: Socket) -> None:
+        """Disconnect a client that others would have to wait for; from any thread."""
+        self._meter.count(Metric.CLIENTS_TOO_SLOW)
+        socket.closing = True
+        self._mailbox.put(socket.drop)
 
     def close(self, connection_id: str) -> None:
         socket = self._sockets.get(connection_id)
         if socket is not None:
             socket.closing = True
             self._mailbox.put(lambda: socket.close(WSCloseCode.POLICY_VIOLATION))
+
+
+class _Outgoing:
+    """Frames of one call, handed to the loop together."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._queues: dict[Socket, list[bytes]] = {}
+
+    def add(self, socket: Socket, frame: bytes) -> None:
+        self._queues.setdefault(socket, []).append(frame)
+
+    def flush(self) -> None:
+        if self._queues:
+            queues, self._queues = self._queues, {}
+            self._mailbox.put(lambda: [socket.send(batch) for socket, batch in queues.items()])

@@ -52,6 +52,25 @@ def test_those_who_do_not_read_the_changes_feed(
         assert published < 500, "they are never cut off"
 
 
+def test_many_who_do_not_read_are_cut_off_for_what_waits_for_all_of_them(
+    start_relay, connect, background: Background
+):
+    relay = start_relay(
+        price_per_byte=0, requests_per_second=0, max_send_buffer=10**9, max_send_buffers=1_000_000
+    )
+    deaf, quick, publisher = [connect(relay) for _ in range(8)], connect(relay), connect(relay)
+    author = Author()
+    for listener in (*deaf, quick):
+        assert listener.request("live", {"authors": [author.pubkey]}) == []
+    published = 0
+    while int(metrics(background, relay)["farthing_clients_too_slow_total"]) < len(deaf):
+        event = author.event(f"{published} {LARGE}")
+        assert publisher.publish(event) == (True, "")
+        assert quick.wait_for("EVENT", "live")[2]["id"] == event["id"]
+        published += 1
+        assert published < 250, "they are never cut off"
+
+
 def test_one_that_reads_stored_events_slowly_gets_them_all(narrow: RelayProcess, connect):
     """More than fits into the buffers: the relay waits for the client, and the client is served."""
     author = Author()

@@ -158,6 +158,9 @@ class Settings:
     max_send_buffer: int = _setting(
         8 * 1024 * 1024, "Bytes that wait for a slow client before it is disconnected"
     )
+    max_send_buffers: int = _setting(
+        64 * 1024 * 1024, "And for all slow clients together, before the slowest are disconnected"
+    )
     max_connections: int = _setting(5000, "Connections to the local server at a time")
     max_connections_per_address: int = _setting(
         200, "And from one address, other than this machine's own; 0 is any number"

@@ -14,15 +14,20 @@ from farthing.store.sessions import Subscription
 
 
 def fan_out(agent: Agent, events: Sequence[Event]) -> None:
-    json = cache(Event.to_json)
     recipients = [
-        (subscription.connection_id, event_frame(subscription.id, json(event)))
+        (event, subscription)
         for event, subscription in agent.sessions.interested(events)
         if _may_see(agent, event, subscription)
     ]
     if recipients:
+        json = cache(Event.to_json)
+        # Made as they go out: all at once, they would take the memory of every client's copy.
+        frames = (
+            (subscription.connection_id, event_frame(subscription.id, json(event)))
+            for event, subscription in recipients
+        )
         agent.meter.count(Metric.EVENTS_DELIVERED, len(recipients))
-        settle_deliveries(agent, agent.connections.post_each(recipients).items())
+        settle_deliveries(agent, agent.connections.post_each(frames).items())
 
 
 def _may_see(agent: Agent, event: Event, subscription: Subscription) -> bool:
