@@ -312,11 +312,17 @@ class TestBounds:
         assert client.send("NEG-MSG", "s", EMPTY) == [["NEG-ERR", "s", "CLOSED"]]
         assert client.send("NEG-OPEN", "s", {"kinds": [1]}, EMPTY)[0][0] == "NEG-MSG"
 
-    def test_events_that_several_filters_match_count_once(self, agent_with: Any) -> None:
-        agent = agent_with(max_sync_events=10)
+    def test_events_that_several_filters_match_are_read_for_each_and_there_once(
+        self, agent_with: Any
+    ) -> None:
+        agent = agent_with(max_sync_events=20)
         store(agent, 10)
+        client = Client(agent)
 
-        assert len(members(Client(agent), [{}, {"kinds": [1]}])) == 10
+        assert len(members(client, [{}, {"kinds": [1]}])) == 10
+        # Twenty filters are not allowed to read twenty times as much as one.
+        answer = client.send("NEG-OPEN", "s", [{}, {"kinds": [1]}, {"kinds": [1, 2]}], EMPTY)
+        assert answer == [["NEG-ERR", "s", "RESULTS_TOO_BIG", 20]]
 
     def test_index_entries_that_a_filter_reads(self, agent_with: Any) -> None:
         agent = agent_with(max_scan=10)
@@ -324,6 +330,16 @@ class TestBounds:
         client = Client(agent)
 
         answer = client.send("NEG-OPEN", "s", {"limit": 100}, EMPTY)
+
+        assert answer == [["NEG-ERR", "s", "RESULTS_TOO_BIG", 10]]
+
+    def test_index_entries_that_all_filters_read_together(self, agent_with: Any) -> None:
+        agent = agent_with(max_scan=10)
+        store(agent, 6)
+        client = Client(agent)
+        assert client.send("NEG-OPEN", "s", {"limit": 9}, EMPTY)[0][0] == "NEG-MSG"
+
+        answer = client.send("NEG-OPEN", "s", [{"limit": 9}, {"limit": 8}], EMPTY)
 
         assert answer == [["NEG-ERR", "s", "RESULTS_TOO_BIG", 10]]
 

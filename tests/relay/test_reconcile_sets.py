@@ -13,7 +13,7 @@ from farthing.relay.members import find_members
 from farthing.store.events import EventStore
 from farthing.store.faulty import FaultyEngine
 from farthing.store.memory import MemoryEngine
-from farthing.store.planner import Reader
+from farthing.store.planner import Allowance, Reader
 from farthing.store.postings import records_of, sort_key
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Engine, Item, Key, Table
@@ -234,7 +234,7 @@ class TestTheSet:
         store_at_once(agent, events)
         reader = Reader(sqlite, EventStore(sqlite), 10)  # no bound on what postings can tell
 
-        found = [sk for page in reader.scan(parse_filter({"kinds": [1]}), 10**6) or ()
+        found = [sk for page in reader.scan(parse_filter({"kinds": [1]}), Allowance(10**6)) or ()
                  for sk in page.sort_keys]  # fmt: skip
 
         assert sorted(found) == sorted(sort_key(event.created_at, event.id) for event in events)

@@ -44,7 +44,20 @@ def to_all(_: StoredEvent) -> bool:
 
 
 class ScanTooLong(Exception):
-    """The filter had to read more index entries than allowed to find what it asks for."""
+    """More index entries would have to be read than are allowed to find what is asked for."""
+
+
+class Allowance:
+    """Index entries that may be read, for one filter or for several together."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._left = most
+
+    def spend(self, number: int) -> None:
+        self._left -= number
+        if self._left < 0:
+            raise ScanTooLong
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +136,11 @@ class Reader:
         self._events = events
         self._max_scan = max_scan
 
-    def postings(self, filter: Filter, expected: int) -> Iterator[Posting]:
+    def postings(
+        self, filter: Filter, expected: int, allowance: Allowance | None = None
+    ) -> Iterator[Posting]:
         """Candidates, newest first, checked as far as a posting tells."""
+        allowance = allowance or Allowance(self._max_scan)
         lists = plan(filter).lists
         page = min(_LARGEST_PAGE, max(_SMALLEST_PAGE, 2 * expected // max(1, len(lists))))
         if len(lists) == 1:
@@ -133,22 +149,26 @@ class Reader:
         if low is not None and high is not None and low > high:
             return
         queries = [Query(Table.POSTINGS, pk, low, high, limit=page) for pk in lists]
-        for scanned, posting in enumerate(merged(self._engine, queries)):
-            if scanned >= self._max_scan:
-                raise ScanTooLong
+        for posting in merged(self._engine, queries):
+            allowance.spend(1)
             if filter.kinds is not None and posting.kind not in filter.kinds:
                 continue
             if filter.authors is None or posting.pubkey in filter.authors:
                 yield posting
 
-    def find(self, filter: Filter, visible: Visible = to_all) -> Iterator[StoredEvent]:
+    def find(
+        self, filter: Filter, visible: Visible = to_all, allowance: Allowance | None = None
+    ) -> Iterator[StoredEvent]:
         """Events that match, newest first, as many as the filter's limit allows.
 
-        What is not visible is passed over as if it were not there, so it uses up no limit.
+        What is not visible is passed over as if it were not there, so it uses up no limit. Without
+        an allowance that it shares with others, a filter has one of its own.
         """
         if filter.limit == 0 or _matches_nothing(filter):
             return iter(())
-        found = self._by_id(filter) if filter.ids is not None else self._by_posting(filter)
+        found = (
+            self._by_id(filter) if filter.ids is not None else self._by_posting(filter, allowance)
+        )
         return islice((event for event in found if visible(event)), filter.limit)
 
     def _by_id(self, filter: Filter) -> Iterator[StoredEvent]:
@@ -156,10 +176,10 @@ class Reader:
         found = self._events.get_many(sorted(filter.ids)).values()
         yield from sorted((event for event in found if filter.matches(event.event)), key=order)
 
-    def _by_posting(self, filter: Filter) -> Iterator[StoredEvent]:
+    def _by_posting(self, filter: Filter, allowance: Allowance | None) -> Iterator[StoredEvent]:
         unanswered = set(filter.tags) - {plan(filter).answered_tag}
         wanted = filter.limit if filter.limit is not None else _LARGEST_PAGE
-        candidates = self.postings(filter, wanted)
+        candidates = self.postings(filter, wanted, allowance)
         while True:
             chunk = list(islice(candidates, min(MAX_BATCH_GET, max(wanted, _SMALLEST_PAGE))))
             if not chunk:
@@ -172,26 +192,26 @@ class Reader:
                         wanted -= 1
                     yield event
 
-    def scan(self, filter: Filter, most: int) -> Iterator[Postings] | None:
+    def scan(self, filter: Filter, allowance: Allowance) -> Iterator[Postings] | None:
         """Every posting of a filter, page by page, in no order and possibly more than once; None
-        where postings alone cannot answer it. ScanTooLong after `most` of them."""
+        where postings alone cannot answer it."""
         if filter.ids is not None or filter.limit is not None or len(filter.tags) > 1:
             return None
         # Of one tag its own list: kinds and authors are seen in a posting, other tags are not.
         chosen = plan(replace(filter, authors=None, kinds=None) if filter.tags else filter)
-        return self._scan(filter, chosen.lists, most)
+        return self._scan(filter, chosen.lists, allowance)
 
-    def _scan(self, filter: Filter, lists: Sequence[str], most: int) -> Iterator[Postings]:
+    def _scan(
+        self, filter: Filter, lists: Sequence[str], allowance: Allowance
+    ) -> Iterator[Postings]:
         low, high = lowest_sort_key(filter.until), highest_sort_key(filter.since)
         if _matches_nothing(filter) or (low is not None and high is not None and low > high):
             return
-        kinds, authors, scanned = filter.kinds, filter.authors, 0
+        kinds, authors = filter.kinds, filter.authors
         for pk in lists:
             query = Query(Table.POSTINGS, pk, low, high, limit=_SCAN_PAGE)
             for page in read_pages(self._engine, query):
-                scanned += len(page.rows)
-                if scanned > most:
-                    raise ScanTooLong
+                allowance.spend(len(page.rows))
                 found = postings_in(page.rows)
                 if kinds is not None and not kinds.issuperset(found.kinds):
                     found = found.select(kind in kinds for kind in found.kinds)
