@@ -2,14 +2,23 @@
 requests go out from the event loop, where many wait at once for next to nothing."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 
 import aiohttp
 
 from farthing.cloud.outbound import LARGEST_REPLY, HttpOutbound
-from farthing.ilp.outbound import OutboundFailed, OutboundTimeout, Response
+from farthing.ilp.outbound import (
+    OutboundFailed,
+    OutboundTimeout,
+    Response,
+    attempts,
+    may_be_taken_later,
+)
 from infra.local.hub import Hub, Outcome
 from infra.local.workers import Mailbox
+
+log = logging.getLogger("farthing")
 
 _CONNECTIONS_TO_A_HOST = 64
 
@@ -27,8 +36,12 @@ class LocalOutbound:
             auto_decompress=False,
         )
         self._under_way: set[asyncio.Task[None]] = set()
+        self._callbacks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
+        for callback in self._callbacks:
+            callback.cancel()  # whoever misses it asks again
+        await asyncio.gather(*self._callbacks, return_exceptions=True)
         await self._session.close()
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
@@ -40,6 +53,36 @@ class LocalOutbound:
 
         response: Response = self._hub.wait_outside(start)
         return response
+
+    def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
+        def begin() -> None:
+            work = self._call_back(url, headers, body, seconds)
+            task = asyncio.get_running_loop().create_task(work)
+            self._callbacks.add(task)
+            task.add_done_callback(self._callbacks.discard)
+
+        if self._hub.is_inside():
+            # Runs when the handler is through, and so behind its response.
+            self._hub.submit(lambda: None, lambda _: begin())
+        else:
+            self._blocking.call_back(url, headers, body, seconds)
+
+    async def _call_back(
+        self, url: str, headers: Mapping[str, str], body: bytes, seconds: float
+    ) -> None:
+        trouble = ""
+        for wait, left in attempts(seconds):
+            await asyncio.sleep(wait)
+            try:
+                status = (await self._post(url, headers, body, left)).status
+            except OutboundFailed as error:
+                trouble = str(error)
+                continue
+            trouble = f"status {status}" if status >= 300 else ""
+            if not may_be_taken_later(status):
+                break
+        if trouble:
+            log.warning("a callback was not taken: %s", trouble)
 
     def _begin(
         self,

@@ -277,6 +277,9 @@ def test_a_weak_token_of_the_environment_is_refused(tmp_path: Any) -> None:
 class Callbacks(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if not self.server.answered.is_set():  # type: ignore[attr-defined]
+            self.send_error(404)  # of no such request
+            return
         self.server.taken.put((self.path, self.headers["Request-Id"], body))  # type: ignore[attr-defined]
         self.send_response(200)
         self.end_headers()
@@ -289,6 +292,7 @@ class Callbacks(BaseHTTPRequestHandler):
 def callbacks() -> Iterator[Any]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Callbacks) as server:
         server.taken = queue.Queue()  # type: ignore[attr-defined]
+        server.answered = threading.Event()  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
@@ -309,6 +313,7 @@ def test_the_reply_comes_to_the_peers_own_server(
     headers = {"Authorization": f"Bearer {token[1]}", "Request_Id": "42", "Prefer": "respond-async"}
 
     answer = post_packet(relay, payment.prepare, Callback_Url=f"{place}/back", **headers)
+    callbacks.answered.set()  # only now does the peer know what it has asked
 
     assert (answer.status, answer.data) == (202, b"")
     path, request_id, body = callbacks.taken.get(timeout=10)

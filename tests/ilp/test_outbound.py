@@ -7,7 +7,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from farthing.cloud.outbound import HttpOutbound
-from farthing.ilp.outbound import NoOutbound, NotRegistered, OutboundFailed, check_registered
+from farthing.ilp.outbound import (
+    NoOutbound,
+    NotRegistered,
+    OutboundFailed,
+    attempts,
+    check_registered,
+)
+from tests.relay.world import Clock
 
 ENDPOINT = "https://peer.example/ilp"
 
@@ -127,6 +134,8 @@ class Peer(BaseHTTPRequestHandler):
             case "/late":
                 self.server.late.wait(10)  # type: ignore[attr-defined]
                 self.answer(200, b"late")
+            case "/callback":
+                self.answer(next(self.server.statuses), b"")  # type: ignore[attr-defined]
             case _:
                 self.answer(200, b"echo " + body)
 
@@ -148,6 +157,7 @@ class PeerServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Peer)
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.late = threading.Event()
+        self.statuses = iter(())
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, *_: object) -> None:
@@ -192,6 +202,49 @@ def test_no_answer_is_a_failure_and_is_not_tried_again(peer: PeerServer) -> None
     with pytest.raises(OutboundFailed):
         outbound.post("http://127.0.0.1:1/", {}, b"x", 5)
     assert [path for path, _, _ in peer.requests] == ["/nothing", "/late"]
+
+
+# Callbacks
+
+
+@pytest.mark.parametrize(
+    ("statuses", "taken"),
+    [
+        ([200], True),
+        ([202], True),
+        ([404, 202], True),  # the peer has not seen our 202 yet
+        ([409, 404, 200], True),
+        ([503, 500, 429, 404, 200], True),
+        ([404] * 5, False),
+        ([400], False),
+        ([401], False),
+        ([307], False),
+    ],
+)
+def test_a_callback_is_tried_again_while_it_may_be_taken(
+    peer: PeerServer, statuses: list[int], taken: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits: list[float] = []
+    peer.statuses = iter(statuses)
+    HttpOutbound(waits.append).call_back(f"{peer.url}/callback", {"Request-Id": "r"}, b"reply", 30)
+    assert [body for _, _, body in peer.requests] == [b"reply"] * len(statuses)
+    assert waits == sorted(waits) and sum(waits) < 10
+    assert ("was not taken" in caplog.text) is not taken
+
+
+def test_a_callback_to_nobody_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    waits: list[float] = []
+    HttpOutbound(waits.append).call_back("http://127.0.0.1:1/", {}, b"reply", 30)
+    assert len(waits) == 5
+    assert "was not taken" in caplog.text
+
+
+def test_attempts_end_with_their_time() -> None:
+    clock, seen = Clock(), []
+    for wait, left in attempts(1.0, clock):
+        seen.append((wait, round(left, 3)))
+        clock.now += wait + 0.2
+    assert seen == [(0.0, 1.0), (0.1, 0.7), (0.3, 0.2)]
 
 
 def test_an_agent_without_a_way_out() -> None:

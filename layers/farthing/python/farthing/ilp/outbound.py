@@ -1,10 +1,14 @@
 """The port for requests that we send: only to peers' registered hosts, see `check_registered`."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 _PORTS = {"http": 80, "https": 443}
+_WAITS = (0.1, 0.3, 0.9, 2.7)  # seconds between attempts
+# A peer may know of its request only when it has our 202, and until then of no such callback.
+_NOT_YET = frozenset({404, 408, 409, 425, 429})
 
 
 class OutboundFailed(Exception):
@@ -29,10 +33,35 @@ class Outbound(Protocol):
         self, url: str, headers: Mapping[str, str], body: bytes, timeout: float
     ) -> Response: ...
 
+    def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
+        """Bring a reply to whoever asked for it, if it can be after our response to them. Tried
+        again while it is not taken, for so many seconds."""
+        ...
+
 
 class NoOutbound:
     def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
         raise OutboundFailed("this agent sends no requests")
+
+    def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
+        pass
+
+
+def attempts(
+    seconds: float, clock: Callable[[], float] = time.monotonic
+) -> Iterator[tuple[float, float]]:
+    """How long to wait before each attempt, and how long it may take then."""
+    ends = clock() + seconds
+    yield 0.0, seconds
+    for wait in _WAITS:
+        left = ends - clock() - wait
+        if left <= 0:
+            return
+        yield wait, left
+
+
+def may_be_taken_later(status: int) -> bool:
+    return status in _NOT_YET or status >= 500
 
 
 def check_registered(url: str, endpoint: str) -> None:

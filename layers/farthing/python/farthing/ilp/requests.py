@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from farthing.agent import Agent
 from farthing.ilp import connector
-from farthing.ilp.outbound import NotRegistered, OutboundFailed, check_registered
+from farthing.ilp.outbound import NotRegistered, check_registered
 from farthing.ilp.packet import Code, Reject, encode
 from farthing.ilp.tokens import InvalidToken, jwt_subject, looks_like_jwt, unseal, verify_jwt
 from farthing.relay.meter import Metric
@@ -59,7 +59,9 @@ def receive_packet(agent: Agent, headers: Mapping[str, str], body: bytes) -> Ans
         check_registered(callback, peer.endpoint)
     except NotRegistered as error:
         raise HttpError(400, f"Callback-Url: {error}") from None
-    _call_back(agent, callback, request_id, answer_once(agent, peer, request_id, body))
+    reply = answer_once(agent, peer, request_id, body)
+    named = {"Content-Type": OCTETS, "Request-Id": request_id}
+    agent.outbound.call_back(callback, named, reply, _CALLBACK_SECONDS)
     return Answer(202)
 
 
@@ -120,12 +122,3 @@ def answer_once(agent: Agent, peer: Peer, request_id: str, body: bytes) -> bytes
 
 def _reject(agent: Agent, code: Code, message: str) -> bytes:
     return encode(Reject(code, agent.settings.own_ilp_address, message))
-
-
-def _call_back(agent: Agent, url: str, request_id: str, reply: bytes) -> None:
-    headers = {"Content-Type": OCTETS, "Request-Id": request_id}
-    try:
-        agent.outbound.post(url, headers, reply, _CALLBACK_SECONDS)
-    except OutboundFailed as error:
-        # The peer asks again with the same Request-Id and gets the same reply.
-        log.warning("a callback was not taken: %s", error)
