@@ -36,9 +36,13 @@ class HttpOutbound:
                 redirect=False,  # a redirect would lead away from the registered host
                 preload_content=False,
             )
+            body = b""
             try:
-                return Response(reply.status, reply.read(LARGEST_REPLY))
+                body = reply.read(LARGEST_REPLY)
+                return Response(reply.status, body)
             finally:
+                if len(body) == LARGEST_REPLY:
+                    reply.close()  # the rest would be taken for the next request's answer
                 reply.release_conn()
         except urllib3.exceptions.ReadTimeoutError:
             raise OutboundTimeout("no answer in time") from None
