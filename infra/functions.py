@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aws_cdk import Duration, Stack
+from aws_cdk import ArnFormat, Duration, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as awslambda
@@ -15,7 +15,7 @@ from farthing.settings import PREFIX
 from farthing.store.table import Table
 from infra.deployment import Deployment
 from infra.gateway import Addresses, Doors
-from infra.permissions import KEY, POSTING, SETTLEMENT_TOKEN, TABLES
+from infra.permissions import CALLING_THEMSELVES, KEY, POSTING, SETTLEMENT_TOKEN, TABLES
 from infra.records import log_group
 
 FOLDER = Path(__file__).parents[1] / "functions"
@@ -68,6 +68,7 @@ class RelayFunction(awslambda.Function):
         _let_use_tables(role, name, around)
         _let_post(role, name, around)
         _let_read_secrets(role, name, around)
+        _let_call_itself(role, name, full_name)
 
 
 def _description(name: str) -> str:
@@ -124,3 +125,15 @@ def _let_read_secrets(role: iam.Role, name: str, around: Surroundings) -> None:
         role.add_to_policy(
             iam.PolicyStatement(actions=["secretsmanager:GetSecretValue"], resources=[arn])
         )
+
+
+def _let_call_itself(role: iam.Role, name: str, full_name: str) -> None:
+    if name in CALLING_THEMSELVES:
+        # By its name: the function waits for its role, which then must not wait for it.
+        arn = Stack.of(role).format_arn(
+            service="lambda",
+            resource="function",
+            resource_name=full_name,
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        role.add_to_policy(iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[arn]))

@@ -91,5 +91,7 @@ TABLES: Mapping[str, Permissions] = {
 POSTING = frozenset({*_VERBS, "default", "fanout", "push"})
 # Those who sign, derive or recognise by the owner's key.
 KEY = frozenset({"default", "event", "events", "identity", "ilp", "info", "quotes", "upkeep"})
+# Those who go on after their response, in a call of their own.
+CALLING_THEMSELVES = frozenset({"ilp"})
 # Those who hear from the settlement engine.
 SETTLEMENT_TOKEN = frozenset({"settlements"})

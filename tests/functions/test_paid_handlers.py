@@ -10,6 +10,8 @@ import pytest
 
 from farthing.agent import Agent
 from farthing.cloud import runtime
+from farthing.cloud.outbound import LambdaOutbound
+from farthing.ilp.outbound import Response
 from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_prepare, decode_reply, encode
 from farthing.relay.meter import Metric
 from farthing.store.ledger import Hold
@@ -101,6 +103,73 @@ class TestIlp:
 
     def test_without_headers(self, paid: Agent, invoke: Invoke) -> None:
         assert problem_of(invoke("ilp", {**sample("ilp"), "headers": None}))["status"] == 400
+
+
+class LambdaApi:
+    """Takes calls that nobody waits for."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.fails = False
+
+    def invoke(self, *, FunctionName: str, InvocationType: str, Payload: str) -> None:
+        if self.fails:
+            raise ConnectionError
+        assert (FunctionName, InvocationType) == ("farthing-ilp", "Event")
+        self.events.append(json.loads(Payload))
+
+
+class TestCallbacks:
+    @pytest.fixture
+    def api(self) -> LambdaApi:
+        return LambdaApi()
+
+    @pytest.fixture
+    def sent(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, bytes]]:
+        sent: list[tuple[str, str, bytes]] = []
+
+        def post(_: object, url: str, headers: Any, body: bytes, timeout: float) -> Response:
+            sent.append((url, headers["Request-Id"], body))
+            return Response(202, b"")
+
+        monkeypatch.setattr(LambdaOutbound, "post", post)
+        return sent
+
+    @pytest.fixture
+    def asked(self, paid: Agent, api: LambdaApi) -> dict[str, Any]:
+        """A request for a reply by callback, of a peer that may ask for one."""
+        outbound = LambdaOutbound(lambda: api, "farthing-ilp")
+        runtime.install(replace(paid, outbound=outbound))
+        paid.ledger.remove_peer(PAYER.id)
+        paid.ledger.add_peer(replace(PAYER, endpoint="https://payer.example/ilp"))
+        return with_headers("ilp", request_id="r", callback_url="https://payer.example/back")
+
+    def test_a_reply_goes_out_in_a_call_of_its_own(
+        self, paid: Agent, invoke: Invoke, asked: dict[str, Any], api: LambdaApi, sent: list[Any]
+    ) -> None:
+        assert invoke("ilp", asked)["statusCode"] == 202
+        assert sent == [], "the peer does not know yet that we took its request"
+        (event,) = api.events
+        assert invoke("ilp", event) == {}
+        ((url, request_id, body),) = sent
+        assert (url, request_id) == ("https://payer.example/back", "r")
+        assert_fulfilled(decode_reply(body), sample_packet())
+        assert posted(paid) == sample_packet().amount
+
+    def test_a_reply_that_cannot_be_handed_over_goes_out_at_once(
+        self, invoke: Invoke, asked: dict[str, Any], api: LambdaApi, sent: list[Any]
+    ) -> None:
+        api.fails = True
+        assert invoke("ilp", asked)["statusCode"] == 202
+        assert [request_id for _, request_id, _ in sent] == ["r"]
+
+    def test_nobody_has_one_sent_from_outside(
+        self, invoke: Invoke, asked: dict[str, Any], sent: list[Any]
+    ) -> None:
+        callback = {"url": "https://x.example", "headers": {}, "body": "", "seconds": 1}
+        body = json.dumps({"callback": callback})
+        invoke("ilp", {**asked, "body": body, "isBase64Encoded": False})
+        assert sent == []
 
 
 class TestQuotes:

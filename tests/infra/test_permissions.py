@@ -213,6 +213,9 @@ class NextHop:
             raise self.answer
         return self.answer
 
+    def call_back(self, *_: object) -> None:
+        pass
+
 
 def pay(stage: Stage) -> None:
     free = stage.agent

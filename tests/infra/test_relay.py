@@ -10,7 +10,7 @@ from farthing.nostr.messages import Verb
 from farthing.settings import Settings
 from farthing.store.table import Table
 from infra.local.server import HTTP_ROUTES
-from infra.permissions import KEY, POSTING, TABLES
+from infra.permissions import CALLING_THEMSELVES, KEY, POSTING, TABLES
 from infra.routes import WEB_ROUTES
 from tests.infra.conftest import ROOT, Stacks
 
@@ -76,7 +76,10 @@ class TestEachFunction:
         assert {each for each in granted if each[1] in ALL_ACTIONS} == wanted
         posts = any(action == "execute-api:ManageConnections" for _, action in granted)
         reads_key = any(action == "secretsmanager:GetSecretValue" for _, action in granted)
+        calls = [where for where, action in granted if action == "lambda:InvokeFunction"]
         assert posts == (name in POSTING)
+        assert bool(calls) == (name in CALLING_THEMSELVES)
+        assert all(f"function:farthing-{name}" in where for where in calls), "and nobody else"
         assert reads_key == (name in KEY)
 
     def test_its_role_permits_no_kind_of_action_at_once(

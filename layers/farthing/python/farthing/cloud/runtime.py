@@ -33,7 +33,7 @@ def warm_up() -> None:
 def _from_environment() -> Agent:
     from farthing.cloud.connections import GatewayConnections
     from farthing.cloud.meter import PowertoolsMeter
-    from farthing.cloud.outbound import HttpOutbound
+    from farthing.cloud.outbound import LambdaOutbound
     from farthing.cloud.relays import SocketRelays
     from farthing.settings import Settings
     from farthing.store.dynamodb import DynamoDBEngine
@@ -43,7 +43,7 @@ def _from_environment() -> Agent:
         settings=settings,
         engine=DynamoDBEngine(prefix=settings.table_prefix),
         connections=GatewayConnections(os.environ["FARTHING_CONNECTIONS_URL"]),
-        outbound=HttpOutbound(),
+        outbound=LambdaOutbound(function=os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "")),
         relays=SocketRelays(),
         meter=PowertoolsMeter(),
     )
