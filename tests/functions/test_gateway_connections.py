@@ -95,6 +95,38 @@ class TestPost:
         assert world.connections.post("a", iter(frames)) is Delivery.DELIVERED
         assert sorted(frame for _, frame in world.gateway.posted) == sorted(frames)
 
+    def test_a_few_go_in_order(self, world: World) -> None:
+        threads = set()
+        world.gateway.answer = lambda *_: threads.add(threading.current_thread())
+        frames = [str(number) for number in range(10)]
+
+        assert world.connections.post("a", frames) is Delivery.DELIVERED
+        assert [frame for _, frame in world.gateway.posted] == frames
+        assert threads == {threading.current_thread()}, "one after another"
+
+    def test_of_many_only_neighbours_swap_places(self, world: World) -> None:
+        frames = [str(number) for number in range(100)]
+
+        world.connections.post("a", frames)
+
+        places = [int(frame) for _, frame in world.gateway.posted]
+        assert all(abs(place - number) < 16 for number, place in enumerate(places))
+
+    def test_all_have_been_taken_when_it_returns(self, world: World) -> None:
+        """EOSE comes after it, and must be the last."""
+        others = threading.Semaphore(0)
+
+        def first_is_the_last(_: str, frame: str) -> None:
+            if frame == "0":
+                assert all(others.acquire(timeout=10) for _ in range(15))
+            else:
+                others.release()
+
+        world.gateway.answer = first_is_the_last
+        world.connections.post("a", [str(number) for number in range(40)])
+        assert len(world.gateway.posted) == 40
+        assert world.gateway.posted.index(("a", "0")) == 15
+
     @pytest.mark.parametrize("error", [GONE, failure("", 410)])
     def test_gone(self, world: World, error: Exception) -> None:
         world.gateway.answer = lambda *_: error
@@ -137,10 +169,11 @@ class TestPost:
     def test_the_worst_is_reported(self, world: World) -> None:
         errors = {"1": LARGE, "2": SLOW, "3": GONE}
         world.gateway.answer = lambda _, frame: errors.get(frame)
+        many = ["0"] * 11  # so that they go side by side
 
-        assert world.connections.post("a", ["0", "1"]) is Delivery.TOO_LARGE
-        assert world.connections.post("a", ["0", "1", "2"]) is Delivery.SLOW
-        assert world.connections.post("a", ["0", "1", "2", "3"]) is Delivery.GONE
+        assert world.connections.post("a", [*many, "1"]) is Delivery.TOO_LARGE
+        assert world.connections.post("a", [*many, "1", "2"]) is Delivery.SLOW
+        assert world.connections.post("a", [*many, "1", "2", "3"]) is Delivery.GONE
 
 
 class TestSlowClients:
@@ -204,9 +237,9 @@ class TestPostEach:
         assert world.connections.post_each([(str(n), "x") for n in range(8)]) == {}
 
     def test_side_by_side_to_one(self, world: World) -> None:
-        world.gateway.answer = wait_for_others(8)
+        world.gateway.answer = wait_for_others(16)
 
-        assert world.connections.post("a", [str(n) for n in range(8)]) is Delivery.DELIVERED
+        assert world.connections.post("a", [str(n) for n in range(16)]) is Delivery.DELIVERED
 
     def test_nobody(self, world: World) -> None:
         assert world.connections.post_each([]) == {}

@@ -1,4 +1,17 @@
-"""Clients behind API Gateway, reached through the @connections API."""
+"""Clients behind API Gateway, reached through the @connections API.
+
+One call takes one frame, and a frame holds one event. Newest first, strictly, would mean to wait
+for each call before the next: some ten milliseconds each, so a second for a hundred events and
+more than the 29 that API Gateway allows for the largest answers. So:
+
+- Short answers go in order: the newest few, by which clients show or page something.
+- In longer ones, a few frames at a time go side by side. Only those can swap places; each group
+  waits for the one before, so no event comes more than a group too early or too late.
+- EOSE is what the handler returns when all of them have been taken, so it is always the last.
+
+NIP-01 says that newer events should come first. Clients learn from EOSE when they have them all,
+and from `created_at` in which order they are.
+"""
 
 import random
 import time
@@ -10,6 +23,7 @@ from typing import Any
 from farthing.relay.connections import Delivery
 
 _SIDE_BY_SIDE = 16
+_IN_ORDER = 10  # frames up to which order is worth the time
 _ATTEMPTS = 5
 _FIRST_WAIT = 0.05
 # API Gateway takes no larger message in either direction.
@@ -56,10 +70,10 @@ class GatewayConnections:
         return ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="post")
 
     def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
-        """Frames go side by side, a few at a time, so that hundreds of stored events take tenths of
-        a second: API Gateway may swap neighbours, and clients order events by themselves."""
-        worst = Delivery.DELIVERED
         waiting = list(frames)
+        if len(waiting) <= _IN_ORDER:
+            return self.post_in_order(connection_id, waiting)
+        worst = Delivery.DELIVERED
         while waiting and worst not in (Delivery.GONE, Delivery.SLOW):
             some, waiting = waiting[:_SIDE_BY_SIDE], waiting[_SIDE_BY_SIDE:]
             if len(some) == 1:

@@ -14,8 +14,8 @@ class Delivery(StrEnum):
 
 class Connections(Protocol):
     def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
-        """Send frames that stored events travel in: a side may swap neighbours to gain speed. The
-        worst thing that happened to any of them."""
+        """Send frames that stored events travel in: of many, a side may swap neighbours to gain
+        speed. All have been taken when it returns. The worst thing that happened to any of them."""
         ...
 
     def post_in_order(
