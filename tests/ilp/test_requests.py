@@ -248,6 +248,26 @@ def test_another_packet_under_an_answered_id_moves_nothing(agent: Agent) -> None
     assert dump(agent.engine) == after
 
 
+def test_a_request_id_may_be_used_again_after_a_day(agent: Agent, clock: Clock) -> None:
+    """The old claim may still stand there, past its time to live: nothing has purged it."""
+    first = post(agent, packet_of(agent, "one"), request_id="r")
+    clock.now += 24 * 3600 - 1
+    assert post(agent, packet_of(agent, "two"), request_id="r") == first
+    clock.now += 1
+    body = packet_of(agent, "two")
+    second = post(agent, body, request_id="r")
+    assert isinstance(decode_reply(second.body), Fulfill) and second != first
+    assert len(list(agent.ledger.receipts(PAYER.id))) == 2
+    assert post(agent, body, request_id="r") == second
+
+
+def test_an_old_request_id_is_claimed_once_by_many(agent: Agent, clock: Clock) -> None:
+    assert agent.ledger.claim_request("payer", "r", "old", agent.now) is None
+    clock.now += 24 * 3600
+    claims = [agent.ledger.claim_request("payer", "r", f"{n}", agent.now) for n in range(3)]
+    assert [claim and claim["packet"] for claim in claims] == [None, "0", "0"]
+
+
 def test_another_packet_under_an_id_at_work_is_refused(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

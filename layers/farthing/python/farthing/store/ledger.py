@@ -16,7 +16,9 @@ from farthing.store.table import (
     EXPIRES,
     Absent,
     Add,
+    Condition,
     ConditionFailed,
+    Contended,
     Delete,
     Engine,
     Equals,
@@ -27,6 +29,7 @@ from farthing.store.table import (
     Table,
     TransactionCancelled,
     TransactWrite,
+    is_expired,
     read_all,
 )
 
@@ -40,6 +43,7 @@ _PEERS = "peers"  # partition that lists them
 _FORMER = "former-peers"  # and those that were removed, whose history stays
 _HOLD_SHARDS = 8
 _REQUEST_SECONDS = 24 * 3600
+_ATTEMPTS = 10  # each lost race means that somebody else has got on
 
 # Part of keys, which `#` divides.
 _PEER_ID = re.compile(r"[A-Za-z0-9._:@-]{1,128}").fullmatch
@@ -336,11 +340,18 @@ class Ledger:
         """Claim a Request-Id for a packet. None if it is ours now, else what stands there."""
         item = {"packet": packet, EXPIRES: now + _REQUEST_SECONDS}
         key = f"request#{peer_id}#{sha256(request_id.encode()).hexdigest()}"
-        try:
-            self._engine.write(Put(Table.LEDGER, key, _REQUEST, item, Absent()))
-        except ConditionFailed as failure:
-            return failure.current
-        return None
+        condition: Condition = Absent()
+        for _ in range(_ATTEMPTS):
+            try:
+                self._engine.write(Put(Table.LEDGER, key, _REQUEST, item, condition))
+                return None
+            except ConditionFailed as failure:
+                standing = failure.current
+            if standing is not None and not is_expired(standing, now):
+                return standing
+            # Conditions see what has expired until it is purged, days later in the cloud.
+            condition = Absent() if standing is None else Equals(EXPIRES, standing[EXPIRES])
+        raise Contended("the Request-Id is being claimed by others")
 
     def answer_request(self, peer_id: str, request_id: str, reply: bytes) -> None:
         key = f"request#{peer_id}#{sha256(request_id.encode()).hexdigest()}"
