@@ -13,12 +13,13 @@ from farthing.relay.receive import receive
 from farthing.relay.verbs import VERBS
 from farthing.store.faulty import Fault, FaultyEngine
 from farthing.store.sqlite import SqliteEngine
-from farthing.store.table import Contended, Throttled
+from farthing.store.table import Contended, Table, Throttled
 from tests.relay.world import (
     HOST,
     START,
     Client,
     Clock,
+    MotoTables,
     connections_of,
     counts_of,
     make_agent,
@@ -239,6 +240,19 @@ class TestRate:
     def test_a_burst_is_allowed_and_no_more(self, client: Client) -> None:
         assert self.refused(client, 14) == 0
         assert self.refused(client, 1) == 1
+
+    def test_an_event_that_is_refused_leaves_nothing_behind(
+        self, moto_tables: MotoTables, clock: Clock
+    ) -> None:
+        """Also where it is counted and indexed side by side, as in the cloud."""
+        engine = moto_tables.empty(clock)
+        client = Client(make_agent(engine, clock, requests_per_second=10, request_burst=15))
+        events = [signed(content=str(number)) for number in range(20)]
+
+        taken = [event.id for event in events if client.publish(event)[2]]
+
+        assert len(taken) == 14
+        assert {sk[10:] for _, sk, _ in moto_tables.items(Table.POSTINGS)} == set(taken)
 
     def test_time_allows_for_more(self, client: Client, clock: Clock) -> None:
         self.refused(client, 14)

@@ -13,6 +13,7 @@ from farthing.ilp.known_peers import KnownPeers
 from farthing.ilp.outbound import NoOutbound, Outbound
 from farthing.ilp.pace import Pace
 from farthing.relay.connections import Connections
+from farthing.relay.haste import Haste
 from farthing.relay.meter import Meter, NoMeter
 from farthing.relay.relays import NoRelays, Relays
 from farthing.settings import Settings
@@ -67,6 +68,10 @@ class Agent:
     @cached_property
     def pace(self) -> Pace:
         return Pace()
+
+    @cached_property
+    def haste(self) -> Haste:
+        return Haste()
 
     @cached_property
     def trust(self) -> CreditLimits:

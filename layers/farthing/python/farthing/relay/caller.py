@@ -35,6 +35,11 @@ class Caller:
         return self._connection
 
     @property
+    def is_hasty(self) -> bool:
+        """Whether it may well be refused, so that what costs anything waits for `arrive`."""
+        return self.agent.haste.is_known(self.connection_id, self._now)
+
+    @property
     def _now(self) -> int:
         return self.time_ms // 1000
 
@@ -59,6 +64,8 @@ class Caller:
     def _check_rate(self, connection: Connection) -> None:
         settings = self.agent.settings
         excess = self._excess(connection)
+        if settings.requests_per_second and 2 * excess > settings.request_burst:
+            self.agent.haste.note(self.connection_id, self._now)
         if not settings.requests_per_second or excess <= settings.request_burst:
             return
         if excess > 2 * settings.request_burst:  # told often enough

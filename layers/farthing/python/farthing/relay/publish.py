@@ -49,6 +49,8 @@ def publish(agent: Agent, caller: Caller, event: Event) -> str:
         caller.arrive()
         fan_out(agent, [event])
         return ""
+    if caller.is_hasty:
+        caller.arrive()
     return outcome_note(agent, agent.events.save(event, beside=caller.arrive))
 
 
