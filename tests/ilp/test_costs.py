@@ -66,13 +66,20 @@ def test_a_request_id_costs_its_claim_and_its_answer(
     assert (cost.write_units, cost.round_trips) == (15, 6)
 
 
+def test_an_amount_that_is_too_small_costs_one_look(agent: Agent, counting: CountingEngine) -> None:
+    """Whether it was enough when the same packet came before."""
+    cost_of(agent, counting, encode(packet(agent, note("one"))))
+    _, cost = cost_of(agent, counting, encode(packet(agent, note("two"), amount=0)))
+    assert (cost.write_units, cost.read_units, cost.round_trips) == (0, 1, 1)
+
+
 @pytest.mark.parametrize("change", ["junk", "price", "condition"])
 def test_what_is_refused_by_its_looks_costs_nothing_but_who_it_is(
     agent: Agent, counting: CountingEngine, change: str
 ) -> None:
     prepare = {
         "junk": packet(agent, note(), data=b"junk"),
-        "price": packet(agent, note(), amount=0),
+        "price": packet(agent, note(), amount=0, condition=bytes(32)),
         "condition": packet(agent, note(), condition=bytes(32)),
     }[change]
     _, cost = cost_of(agent, counting, encode(prepare))

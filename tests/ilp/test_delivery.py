@@ -1,5 +1,6 @@
 """What a payment buys: stored once, paid once, and nothing for what is not stored."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +14,14 @@ from farthing.ilp.toon import dumps_event
 from farthing.nostr.events import Event
 from farthing.relay.audit import audit
 from farthing.store.ledger import Peer
+from farthing.store.table import Table
 from tests.ilp.paying import (
     PAYER,
+    Dump,
     assert_fulfilled,
     code_of,
     dump,
+    expiry,
     note,
     packet,
     pay,
@@ -32,6 +36,11 @@ OTHER = Peer("other", "0" * 64)
 
 def is_stored(agent: Agent, event: Event) -> bool:
     return agent.events.get(event.id) is not None
+
+
+def without_postings(agent: Agent) -> Dump:
+    """A repeated deletion writes its postings once more, with a later date."""
+    return {key: item for key, item in dump(agent.engine).items() if key[0] != Table.POSTINGS}
 
 
 def check_books(agent: Agent) -> None:
@@ -66,6 +75,38 @@ def test_a_repeat_is_fulfilled_again_and_moves_nothing(either: Agent) -> None:
     dearer = packet(either, note(), data=prepare.data, amount=prepare.amount + 1000)
     assert send(either, dearer) == first
     assert dump(either.engine) == after
+
+
+@pytest.mark.parametrize("kind", [1, 0, 5, 30023, 20001])
+@pytest.mark.parametrize("change", ["expired", "dearer", "blocked", "too old"])
+def test_a_repeat_is_fulfilled_again_whatever_has_changed_since(
+    agent_with: Any, clock: Any, kind: int, change: str
+) -> None:
+    ends = [["expiration", str(START + 60)]] if change == "expired" else []
+    event = signed(kind=kind, tags=ends)
+    agent = agent_with()
+    prepare = packet(agent, event, expires_at=expiry(agent, 3600))
+    first = send(agent, prepare)
+    assert_fulfilled(first, prepare)
+    clock.now += 600
+    after = without_postings(agent)
+    now = agent_with(
+        **{
+            "expired": {},
+            "dearer": {"price_per_byte": 1000},
+            "blocked": {"blocked_pubkeys": frozenset({event.pubkey})},
+            "too old": {"created_at_past": 60},
+        }[change]
+    )
+
+    assert send(now, prepare) == first
+
+    assert without_postings(now) == after
+    # It is the payment that is known, not the event: nobody else has paid for it.
+    now.ledger.add_peer(OTHER)
+    assert code_of(send(now, prepare, OTHER)) in ("F99", "F04")
+    other = condition_of(quote_fulfillment(OWNER, bytes.fromhex(event.id)))
+    assert code_of(send(now, replace(prepare, condition=other))) in ("F99", "F04")
 
 
 def test_overpayment_is_kept_and_recorded(either: Agent) -> None:

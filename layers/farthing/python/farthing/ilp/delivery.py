@@ -19,6 +19,7 @@ from farthing.ilp.reject import (
     PriceNotMet,
     RateLimited,
     RefusedByReceiver,
+    Rejected,
     TimedOut,
     UnexpectedPayment,
     WrongCondition,
@@ -41,8 +42,14 @@ log = logging.getLogger("farthing")
 
 def deliver(agent: Agent, passage: Passage) -> Fulfill:
     event = read_event(passage.prepare.data)
-    check_event(agent, event)
-    price = check_price(agent, passage, event)
+    try:
+        check_event(agent, event)
+        price = check_price(agent, passage, event)
+    except Rejected:
+        repeated = fulfilled_before(agent, passage, event)
+        if repeated is None:
+            raise
+        return repeated
     scheme, fulfillment = check_condition(agent, passage, event)
     receipt = Receipt(
         peer=passage.peer.id,
@@ -103,17 +110,36 @@ def check_price(agent: Agent, passage: Passage, event: Event) -> int:
     return price
 
 
+def fulfilled_before(agent: Agent, passage: Passage, event: Event) -> Fulfill | None:
+    """The answer that a packet had when it was taken, though it would be refused by now: the event
+    has expired since, its price has risen, its author is blocked. Asked only where something is
+    about to be refused, and only for who knows how to pay, so that no other packet costs more."""
+    found = _fulfillment_of(agent, passage, event)
+    if found is None:
+        return None
+    condition = passage.prepare.condition.hex()
+    if agent.ledger.receipt(passage.peer.id, condition, event.id) is None:
+        return None
+    if agent.events.was_here(event.id):  # what has gone since is not stored once more
+        complete(agent, event)
+    return Fulfill(found[1])
+
+
 def check_condition(agent: Agent, passage: Passage, event: Event) -> tuple[Scheme, bytes]:
-    found = find_fulfillment(
+    found = _fulfillment_of(agent, passage, event)
+    if found is None:
+        raise WrongCondition("the condition was made by no scheme that we know")
+    return found
+
+
+def _fulfillment_of(agent: Agent, passage: Passage, event: Event) -> tuple[Scheme, bytes] | None:
+    return find_fulfillment(
         passage.prepare.condition,
         relay_secret=bytes.fromhex(agent.settings.secret_key),
         data=passage.prepare.data,
         author=bytes.fromhex(event.pubkey),
         event_id=bytes.fromhex(event.id),
     )
-    if found is None:
-        raise WrongCondition("the condition was made by no scheme that we know")
-    return found
 
 
 def check_ledger(agent: Agent, passage: Passage, event: Event, receipt: Receipt) -> bool:
