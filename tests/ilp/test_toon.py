@@ -1,6 +1,7 @@
 """Events as TOON: nothing is lost, and nothing but InvalidToon comes out of bad bytes."""
 
 import random
+import re
 from contextlib import suppress
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from farthing.ilp import toon
+from farthing.ilp.packet import DATA_MAX
 from farthing.ilp.toon import InvalidToon, NotEncodable
 
 GM = {
@@ -255,6 +257,49 @@ def test_tables_are_refused_before_the_parser_sees_them(monkeypatch, header: str
     monkeypatch.setattr(toons, "loads", lambda text: pytest.fail("the parser was asked"))
     with pytest.raises(InvalidToon, match="table"):
         toon.loads(f"id: x\n{header}\n  1,2".encode())
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "]{",
+                "a",
+                ":",
+                "tags: ",
+                "x_y:",
+                "- [2]: ",
+                "- [3|]:",
+                "- [\t]:",
+                "  ",
+                "]",
+                "{",
+                "\n",
+            ]
+        )
+    ).map("".join)
+)
+def test_tables_are_found_as_line_by_line(text: str) -> None:
+    values = re.compile(r" *(?:- \[\d+[|\t]?\]|[a-z_]+):")
+    lines = [line for line in text.split("\n") if "]{" in line]
+    assert toon._has_table(text) == any(values.match(line) is None for line in lines)
+
+
+@pytest.mark.parametrize("line", ["", " ", "  ", "a:", "-", "  -", "]{", "a:]{"], ids=ascii)
+def test_more_lines_than_an_event_has_are_refused_before_the_parser_sees_them(
+    monkeypatch, line: str
+) -> None:
+    monkeypatch.setattr(toons, "loads", lambda text: pytest.fail("the parser was asked"))
+    with pytest.raises(InvalidToon, match="lines"):
+        toon.loads(f"{line}\n".encode() * (32_767 // (len(line) + 1)))
+
+
+@pytest.mark.parametrize("tag", [[], [""], ["x"]])
+def test_as_many_tags_as_a_packet_holds_are_read(tag: list[str]) -> None:
+    line = len(toon.dumps(GM | {"tags": [tag, tag]})) - len(toon.dumps(GM | {"tags": [tag]}))
+    many = GM | {"tags": [tag] * ((DATA_MAX - 400) // line)}
+    assert len(toon.dumps(many)) > DATA_MAX - 500
+    assert_round_trip(many)
 
 
 class Panic(BaseException):
