@@ -42,6 +42,12 @@ class Backlog:
         with self._changed:
             return self._take(line, size, line.waiting + size <= self._most_of_one)
 
+    def take_together(self, line: Line, size: int) -> bool:
+        """Take room for several frames, if there is some for all of them."""
+        with self._changed:
+            fits = line.waiting + size <= self._most_of_one
+            return fits and self._take(line, size, fits)
+
     def take_for_reply(self, line: Line, size: int) -> bool:
         """The same for the frame that ends an answer. What came before it may have filled the line,
         and then it goes all the same: there is one for each message of the client."""

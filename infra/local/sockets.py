@@ -203,11 +203,18 @@ class LocalConnections:
     def post_in_order(
         self, connection_id: str, frames: Iterable[str], *, live: bool = False
     ) -> Delivery:
+        socket = self._sockets.get(connection_id)
+        if socket is None or socket.closing:
+            return Delivery.GONE
+        batch = [frame.encode() for frame in frames]
+        if self.backlog.take_together(socket.line, sum(map(len, batch))):
+            self._mailbox.put(lambda: socket.send(batch))
+            return Delivery.DELIVERED
         outgoing = _Outgoing(self._mailbox)
         take = self._take_live if live else self._take_patiently
         delivery = Delivery.DELIVERED
-        for frame in frames:
-            delivery = self._post(connection_id, frame.encode(), outgoing, take)
+        for frame in batch:
+            delivery = self._post(connection_id, frame, outgoing, take)
             if delivery is not Delivery.DELIVERED:
                 break
         outgoing.flush()
