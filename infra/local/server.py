@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from base64 import b64decode
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -303,7 +304,8 @@ async def serve(settings: Settings) -> None:
     await server.start()
     print(_welcome(server), flush=True)
     await stop.wait()
-    print("stopping", flush=True)
+    with suppress(OSError):  # nobody may be reading any more
+        print("stopping", flush=True)
     await server.stop()
 
 

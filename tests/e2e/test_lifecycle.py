@@ -36,6 +36,13 @@ def test_a_signal_stops_it_with_clients_connected(start_relay, connect, number: 
     assert [client.wait_for_close() for client in clients] == [1001] * 10
 
 
+def test_it_stops_also_when_nobody_reads_what_it_prints(start_relay):
+    relay = start_relay(**OPEN)
+    relay.process.stdout.close()
+
+    assert relay.stop() in (0, 120)  # Python's own, where it cannot flush what it has printed
+
+
 def test_a_client_that_does_not_answer_does_not_hold_up_the_stop(start_relay, connect):
     relay = start_relay(**OPEN, max_send_buffer=100_000)
     author, deaf, publisher = Author(), connect(relay), connect(relay)

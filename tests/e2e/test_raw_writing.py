@@ -55,8 +55,8 @@ def test_of_two_versions_of_one_second_the_lowest_id_stays(client: RawClient):
         low, high = sorted(
             (author.event(kind=10002, created_at=NOW) for _ in range(2)), key=lambda e: e["id"]
         )
-        client.publish(high)
-        assert client.publish(low) == (True, "")
+        client.store(high)
+        client.store(low)
         assert not client.publish(high)[0]
         assert client.ask({"authors": [author.pubkey]})[0]["id"] == low["id"]
 
