@@ -28,11 +28,11 @@ from farthing.store.table import (
     Put,
     Query,
     Row,
-    StoreError,
     Table,
     TransactionCancelled,
     TransactWrite,
     Write,
+    added,
     holds,
     is_expired,
 )
@@ -142,7 +142,7 @@ class MemoryEngine:
                 raise TransactionCancelled(failed, [item if bad else None for item, bad in broken])
             for write, item in zip(writes, items, strict=True):
                 if isinstance(write, Add):
-                    _added(item or {}, write)  # raises before anything is changed
+                    added(item or {}, write)  # raises before anything is changed
             for write in writes:
                 self._apply(write)
 
@@ -152,7 +152,7 @@ class MemoryEngine:
             case Put():
                 self._partition(place).put(write.sk, dict(write.item))
             case Add():
-                item = _added(self._standing(*place, write.sk) or {}, write)
+                item = added(self._standing(*place, write.sk) or {}, write)
                 self._partition(place).put(write.sk, item)
                 return item
             case Delete() if place in self._partitions:
@@ -183,11 +183,3 @@ class MemoryEngine:
             for delete in expired:
                 self._apply(delete)
         return len(expired)
-
-
-def _added(item: Item, write: Add) -> Item:
-    for name in write.amounts:
-        if type(item.get(name, 0)) is not int:
-            raise StoreError(f"cannot add to {name!r}: not a number")
-    sums = {name: item.get(name, 0) + amount for name, amount in write.amounts.items()}
-    return {**item, **write.assign, **sums}

@@ -23,6 +23,7 @@ from farthing.store.table import (
     Table,
     TransactionCancelled,
     TransactWrite,
+    added,
     holds,
     is_streamed,
     same,
@@ -193,13 +194,5 @@ def _require(steps: Sequence[_Step], before: Sequence[bytes | None]) -> None:
 
 def _after(step: _Step, old: bytes | None) -> _Stored | None:
     if isinstance(step.write, Add):
-        return _stored(step.write, _added({} if old is None else decode_item(old), step.write))
+        return _stored(step.write, added({} if old is None else decode_item(old), step.write))
     return step.new
-
-
-def _added(item: Item, write: Add) -> Item:
-    for name in write.amounts:
-        if type(item.get(name, 0)) is not int:
-            raise StoreError(f"cannot add to {name!r}: not a number")
-    sums = {name: item.get(name, 0) + amount for name, amount in write.amounts.items()}
-    return {**item, **write.assign, **sums}

@@ -220,6 +220,15 @@ def holds(condition: Condition | None, item: Item | None) -> bool:
             return type(number) is int and number < bound
 
 
+def added(item: Item, write: Add) -> Item:
+    """What an Add leaves of what stood there, `{}` where nothing did."""
+    for name in write.amounts:
+        if type(item.get(name, 0)) is not int:
+            raise StoreError(f"cannot add to {name!r}: not a number")
+    sums = {name: item.get(name, 0) + amount for name, amount in write.amounts.items()}
+    return {**item, **write.assign, **sums}
+
+
 def same(one: Value, other: Value) -> bool:
     """Equal, and of one type: to Python True is 1, to DynamoDB it is not."""
     if isinstance(one, bool) or isinstance(other, bool):
