@@ -14,6 +14,7 @@ import time
 from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -68,7 +69,7 @@ class Sender(asyncio.Protocol):
         """Send the next few in one go."""
         batch = []
         if time.monotonic() < self._deadline:
-            batch = [request for request, _ in zip(self._requests, range(number), strict=False)]
+            batch = list(islice(self._requests, number))
         if batch:
             self._in_flight += len(batch)
             self._transport.write(b"".join(batch))
