@@ -95,7 +95,7 @@ def test_keys_at_the_edges_of_the_order(scalar: int) -> None:
 def test_the_blinding_does_not_show() -> None:
     results = set()
     for _ in range(5):
-        conditions._pair_key.cache_clear()
+        conditions._pair_mac.cache_clear()
         results.add(author_fulfillment(RELAY, x_only(AUTHOR), DATA))
     assert len(results) == 1
 
@@ -134,10 +134,10 @@ def test_what_is_no_secret_key(secret: bytes) -> None:
 
 
 def test_the_curve_is_asked_once_a_pair_and_the_memory_is_bounded() -> None:
-    conditions._pair_key.cache_clear()
+    conditions._pair_mac.cache_clear()
     for data in (b"1", b"2", b"3"):
         author_fulfillment(RELAY, x_only(AUTHOR), data)
-    info = conditions._pair_key.cache_info()
+    info = conditions._pair_mac.cache_info()
     assert (info.misses, info.hits) == (1, 2)
     assert info.maxsize is not None
 
