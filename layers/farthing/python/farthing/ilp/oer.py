@@ -3,7 +3,8 @@
 Reading is strict: what has a second spelling, is cut short or has something behind it is refused.
 """
 
-from typing import Final
+from struct import Struct
+from typing import Any, Final
 
 U8_MAX: Final = 2**8 - 1
 U16_MAX: Final = 2**16 - 1
@@ -41,6 +42,10 @@ class Reader:
             raise InvalidOer("truncated")
         self._at = start + count
         return self._octets[start : self._at]
+
+    def fixed(self, layout: Struct) -> tuple[Any, ...]:
+        """Several fields of fixed sizes, big-endian, at once."""
+        return layout.unpack(self.octets(layout.size))
 
     def u8(self) -> int:
         return self.octets(1)[0]

@@ -6,6 +6,7 @@ Every packet that decodes encodes to the same bytes again. What a packet means i
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from struct import Struct
 from typing import Final
 
 from farthing.ilp import address, oer
@@ -21,6 +22,7 @@ MESSAGE_MAX: Final = 8191
 
 _EXPIRY_LENGTH: Final = 17
 _CODE_LENGTH: Final = 3
+_PREPARE_START: Final = Struct(f">Q{_EXPIRY_LENGTH}s{CONDITION_LENGTH}s")
 
 
 class Code(StrEnum):
@@ -169,10 +171,11 @@ def _prepare_body(packet: Prepare) -> list[bytes]:
 
 
 def _read_prepare(body: oer.Reader) -> Prepare:
+    amount, expiry, condition = body.fixed(_PREPARE_START)
     return Prepare(
-        amount=body.u64(),
-        expires_at=_expiry(body.octets(_EXPIRY_LENGTH)),
-        condition=body.octets(CONDITION_LENGTH),
+        amount=amount,
+        expires_at=_expiry(expiry),
+        condition=condition,
         destination=address.parse(_ascii(body.var_octets(address.MAX_LENGTH))),
         data=body.var_octets(DATA_MAX),
     )
