@@ -198,7 +198,7 @@ def _save(connection: sqlite3.Connection, state: State) -> None:
         if stored is None:
             deletes.setdefault(table, []).append((pk, sk))
         else:
-            puts.setdefault(table, []).append((pk, sk, *stored))
+            puts.setdefault(table, []).append((pk, sk, stored.encoded, stored.expires))
     for table, rows in puts.items():
         sqlite_rows.put(connection, table, rows)
     for table, keys in deletes.items():

@@ -34,14 +34,25 @@ _SURELY_FITS = 200_000  # encoded bytes below which no item is over DynamoDB's l
 _Place = tuple[Table, str, str]
 
 
-class _Stored(NamedTuple):
+@dataclass(slots=True)
+class Stored:
+    """An item as it stands in the file."""
+
     encoded: bytes
     expires: int | None = None
+    # What it decodes to, once somebody has asked: a balance is asked for by each of a group.
+    decoded: Item | None = None
+
+    @property
+    def item(self) -> Item:
+        if self.decoded is None:
+            self.decoded = decode_item(self.encoded)
+        return self.decoded
 
 
 class _Step(NamedTuple):
     write: TransactWrite
-    new: _Stored | None  # what a put leaves, encoded in the thread of whoever asks for it
+    new: Stored | None  # what a put leaves, encoded in the thread of whoever asks for it
 
     @property
     def place(self) -> _Place:
@@ -55,7 +66,7 @@ class Unit:
     steps: Sequence[_Step] = ()
     returns: bool = False
     # Writes that depend on nothing and tell nobody, as postings do: most of all that is written.
-    blind: Mapping[_Place, _Stored | None] = field(default_factory=dict)
+    blind: Mapping[_Place, Stored | None] = field(default_factory=dict)
     upkeep: Callable[[sqlite3.Connection], None] | None = None
     finished: bool = False
     result: bytes | None = None
@@ -70,7 +81,7 @@ class Unit:
 
 def unit_of(writes: Iterable[TransactWrite], *, returns: bool = False) -> Unit:
     """Raises here, where only its caller is hurt, what would break a group commit."""
-    encoded: dict[int, _Stored] = {}  # by identity: an event's postings share one item
+    encoded: dict[int, Stored] = {}  # by identity: an event's postings share one item
     return Unit([_step(write, encoded) for write in writes], returns)
 
 
@@ -78,32 +89,32 @@ def batch_unit(writes: Sequence[BatchWrite]) -> Unit:
     """A batch, in which the last write of an item wins."""
     if any(is_streamed(write.table, write.pk) for write in writes):
         return unit_of(last_of_each(writes))
-    encoded: dict[int, _Stored] = {}
-    blind: dict[_Place, _Stored | None] = {}
+    encoded: dict[int, Stored] = {}
+    blind: dict[_Place, Stored | None] = {}
     for write in writes:
         stored = _encoded(write, encoded) if type(write) is Put else None
         blind[write.table, write.pk, write.sk] = stored
     return Unit(blind=blind)
 
 
-def _step(write: TransactWrite, encoded: dict[int, _Stored]) -> _Step:
+def _step(write: TransactWrite, encoded: dict[int, Stored]) -> _Step:
     if isinstance(write, Add):
         encode_item({**write.amounts, **write.assign})
     return _Step(write, _encoded(write, encoded) if isinstance(write, Put) else None)
 
 
-def _encoded(write: Put, encoded: dict[int, _Stored]) -> _Stored:
+def _encoded(write: Put, encoded: dict[int, Stored]) -> Stored:
     stored = encoded.get(id(write.item))
     if stored is None:
         stored = encoded[id(write.item)] = _stored(write, write.item)
     return stored
 
 
-def _stored(write: TransactWrite, item: Item) -> _Stored:
+def _stored(write: TransactWrite, item: Item) -> Stored:
     encoded = encode_item(item)
     if len(encoded) > _SURELY_FITS:
         check_size(write.pk, write.sk, item)
-    return _Stored(encoded, item.get(EXPIRES))
+    return Stored(encoded, item.get(EXPIRES))
 
 
 class State:
@@ -111,8 +122,8 @@ class State:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._read: dict[_Place, bytes | None] = {}
-        self.after: dict[_Place, _Stored | None] = {}
+        self._read: dict[_Place, Stored | None] = {}
+        self.after: dict[_Place, Stored | None] = {}
         self.changes: list[tuple[_Place, bytes | None, bytes | None]] = []
 
     def load(self, units: Sequence[Unit]) -> None:
@@ -125,26 +136,28 @@ class State:
                     wanted.setdefault(table, {})[pk, sk] = None
         for table, keys in wanted.items():
             found = sqlite_rows.read(self._connection, table, list(keys))
-            self._read.update(((table, *key), found.get(key)) for key in keys)
+            for key in keys:
+                encoded = found.get(key)
+                self._read[table, *key] = None if encoded is None else Stored(encoded)
 
-    def read(self, place: _Place) -> bytes | None:
-        if place in self.after:
-            stored = self.after[place]
-            return None if stored is None else stored.encoded
-        return self._read[place]
+    def read(self, place: _Place) -> Stored | None:
+        return self.after[place] if place in self.after else self._read[place]
 
-    def change(self, place: _Place, old: bytes | None, new: _Stored | None) -> None:
+    def change(self, place: _Place, old: Stored | None, new: Stored | None) -> None:
         self.after[place] = new
-        encoded = None if new is None else new.encoded
         # As in DynamoDB, a write that changes nothing leaves no stream record.
-        if is_streamed(*place[:2]) and not _is_same(old, encoded):
-            self.changes.append((place, old, encoded))
+        if is_streamed(*place[:2]) and not _is_same(old, new):
+            self.changes.append((place, encoded_of(old), encoded_of(new)))
 
 
-def _is_same(old: bytes | None, new: bytes | None) -> bool:
-    if old is None or new is None or old == new:
-        return old == new
-    return same(decode_item(old), decode_item(new))
+def encoded_of(stored: Stored | None) -> bytes | None:
+    return None if stored is None else stored.encoded
+
+
+def _is_same(old: Stored | None, new: Stored | None) -> bool:
+    if old is None or new is None:
+        return old is new
+    return old.encoded == new.encoded or same(old.item, new.item)
 
 
 def apply(unit: Unit, state: State) -> None:
@@ -161,10 +174,10 @@ def apply(unit: Unit, state: State) -> None:
         if isinstance(step.write, Check):
             continue
         state.change(step.place, old, new)
-        unit.result = new.encoded if new and isinstance(step.write, Add) else old
+        unit.result = encoded_of(new if isinstance(step.write, Add) else old)
 
 
-def _needed(step: _Step, returns: bool, state: State) -> bytes | None:
+def _needed(step: _Step, returns: bool, state: State) -> Stored | None:
     """The item that stands there, where anything depends on it."""
     if _is_blind(step.write) and not returns:
         return None
@@ -180,19 +193,23 @@ def _is_blind(write: TransactWrite) -> bool:
     )
 
 
-def _require(steps: Sequence[_Step], before: Sequence[bytes | None]) -> None:
+def _require(steps: Sequence[_Step], before: Sequence[Stored | None]) -> None:
     current: list[Item | None] = [None] * len(steps)
     failed = [False] * len(steps)
     for number, (step, old) in enumerate(zip(steps, before, strict=True)):
         if step.write.condition is not None:
-            item = None if old is None else decode_item(old)
+            item = None if old is None else old.item
             if not holds(step.write.condition, item):
                 failed[number], current[number] = True, item
     if any(failed):
         raise TransactionCancelled(failed, current)
 
 
-def _after(step: _Step, old: bytes | None) -> _Stored | None:
-    if isinstance(step.write, Add):
-        return _stored(step.write, added({} if old is None else decode_item(old), step.write))
-    return step.new
+def _after(step: _Step, old: Stored | None) -> Stored | None:
+    if not isinstance(step.write, Add):
+        return step.new
+    item = added({} if old is None else old.item, step.write)
+    new = _stored(step.write, item)
+    if not step.write.assign:  # numbers only: they decode to what they were
+        new.decoded = item
+    return new
