@@ -1,5 +1,6 @@
 """One thread that runs many handlers at once, for writes: each runs until it waits for a commit,
-and then one commit serves all of them, in a second thread, while the first runs the next ones.
+and then one commit serves all of them, in a second thread, while the first runs the next ones. What
+they read on the way they read together.
 
 Handlers are plain synchronous code, as in Lambda. A thread for each would spend more time on
 handing the interpreter around than on work; greenlets switch for next to nothing.
@@ -38,6 +39,7 @@ class Hub:
         # Each switches to a handler: to a new one, or back to one whose wait is over.
         self._ready: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._parked: list[Waiting] = []
+        self._gathered: list[greenlet] = []
         # Those who wait for the commit that is under way.
         self._committing: list[Waiting] = []
         self._commits: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -85,6 +87,13 @@ class Hub:
         self._parked.append(Waiting(getcurrent(), commit))
         self._main.switch()
 
+    def gather(self, read: Callable[[], None]) -> None:
+        """Wait, inside a handler, until the others that can go on have come as far, and this has
+        been called, once for all who gathered (see `store.sqlite_file.Parking`)."""
+        self._gathered.append(getcurrent())
+        self._read = read
+        self._main.switch()
+
     def wait_outside(self, start: Callable[[Callable[[Outcome], None]], None]) -> Any:
         """Wait, inside a handler, for something that goes on elsewhere, a request say. `start`
         begins it, and hands its outcome over in the end, from whatever thread."""
@@ -108,10 +117,18 @@ class Hub:
         while self._busy or self._outside or not self._stopping:
             for switch in self._take():
                 switch()
+            while self._gathered:
+                self._read_for_all()
             if self._parked and not self._committing:
                 group = _group_size(len(self._parked))
                 self._committing, self._parked = self._parked[:group], self._parked[group:]
                 self._commits.put(self._committing[-1].commit)
+
+    def _read_for_all(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        self._read()
+        for handler in gathered:
+            handler.switch()
 
     @property
     def _busy(self) -> bool:

@@ -8,8 +8,9 @@ from queue import SimpleQueue
 
 import pytest
 
+from farthing.store import sqlite_rows
 from farthing.store.sqlite import SqliteEngine
-from farthing.store.table import Absent, ConditionFailed, Put, Table
+from farthing.store.table import Absent, ConditionFailed, Item, Key, Put, Table
 from infra.local.hub import Hub
 
 _SECONDS = 10
@@ -103,6 +104,29 @@ def test_stopping_finishes_what_is_parked() -> None:
     assert ended.get_nowait() == "last"
 
 
+def test_those_who_can_go_on_read_together(hub: Hub) -> None:
+    commits, reads, ended = Commits(), list[int](), SimpleQueue[int]()
+    waiting = list[int]()
+
+    def read() -> None:
+        reads.append(len(waiting))
+        waiting.clear()
+
+    def look(number: int) -> int:
+        for _ in range(2):
+            waiting.append(number)
+            hub.gather(read)
+        return number
+
+    hub.submit(lambda: hub.park(commits.of("first")), lambda _: None)
+    assert commits.begun.get(timeout=_SECONDS) == "first"
+    hub.call(lambda: [hub.submit(lambda n=n: look(n), ended.put) for n in range(30)])
+
+    assert [ended.get(timeout=_SECONDS) for _ in range(30)] == list(range(30))
+    assert reads == [30, 30]  # and none of them has waited for the commit
+    commits.end()
+
+
 class TestOnTheStore:
     @pytest.fixture
     def engine(self, tmp_path: Path, hub: Hub) -> Iterator[SqliteEngine]:
@@ -144,6 +168,76 @@ class TestOnTheStore:
             hub.submit(claim, won.put)
 
         assert sum(won.get(timeout=_SECONDS) for _ in range(100)) == 1
+
+    def test_handlers_that_look_at_items_share_a_statement_and_each_sees_its_own(
+        self, engine: SqliteEngine, hub: Hub, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in range(0, 100, 2):
+            engine.write(Put(Table.LEDGER, str(number), "x", {"n": number, "b": b"\0"}))
+        engine.write(Put(Table.EVENTS, "gone", "e", {"expires": 1}))
+        statements: list[Table] = []
+        read = sqlite_rows.read
+
+        def counted(connection: sqlite3.Connection, table: Table, keys: list[Key]) -> object:
+            statements.append(table)
+            return read(connection, table, keys)
+
+        monkeypatch.setattr(sqlite_rows, "read", counted)
+
+        def look(number: int) -> list[Item | None]:
+            places = [(Table.LEDGER, str(number), "x"), (Table.EVENTS, "gone", "e")]
+            return [engine.get(*place) for place in places]
+
+        found: SimpleQueue[object] = SimpleQueue()
+        hub.call(lambda: [hub.submit(lambda n=n: look(n), found.put) for n in range(50)])
+
+        assert [found.get(timeout=_SECONDS) for _ in range(50)] == [
+            [None if number % 2 else {"n": number, "b": b"\0"}, None] for number in range(50)
+        ]
+        assert statements == [Table.LEDGER, Table.EVENTS]
+
+    @pytest.mark.parametrize(
+        "key", ["a\0b", 'a"b', "a\\b", "\n\x01\x7f", "\u2028é😀", "[1]", "null"]
+    )
+    def test_an_item_under_any_key(self, engine: SqliteEngine, hub: Hub, key: str) -> None:
+        engine.write(Put(Table.EVENTS, key, key, {"v": key}))
+        assert hub.call(lambda: engine.get(Table.EVENTS, key, key)) == {"v": key}
+        assert hub.call(lambda: engine.get(Table.EVENTS, key, key + "x")) is None
+
+    def test_what_is_committed_is_seen_by_whoever_looks_then(
+        self, engine: SqliteEngine, hub: Hub
+    ) -> None:
+        def write_and_look(number: int) -> bool:
+            engine.write(Put(Table.EVENTS, str(number), "e", {"n": number}))
+            return engine.get(Table.EVENTS, str(number), "e") == {"n": number}
+
+        seen: SimpleQueue[object] = SimpleQueue()
+        for number in range(200):
+            hub.submit(lambda n=number: write_and_look(n), seen.put)
+
+        assert [seen.get(timeout=_SECONDS) for _ in range(200)] == [True] * 200
+
+    def test_a_statement_that_fails_fails_for_those_who_shared_it(
+        self, engine: SqliteEngine, hub: Hub, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise sqlite3.OperationalError("disk I/O error")
+
+        def look() -> str:
+            try:
+                engine.get(Table.EVENTS, "one", "e")
+            except sqlite3.OperationalError:
+                return "failed"
+            return "seen"
+
+        outcomes: SimpleQueue[str] = SimpleQueue()
+        with monkeypatch.context() as broken:
+            broken.setattr(sqlite_rows, "read", fail)
+            for _ in range(20):
+                hub.submit(look, outcomes.put)
+            assert [outcomes.get(timeout=_SECONDS) for _ in range(20)] == ["failed"] * 20
+        hub.submit(look, outcomes.put)
+        assert outcomes.get(timeout=_SECONDS) == "seen"
 
     def test_threads_write_beside_the_hub(self, engine: SqliteEngine, hub: Hub) -> None:
         done: SimpleQueue[object] = SimpleQueue()

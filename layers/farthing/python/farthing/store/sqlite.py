@@ -110,10 +110,8 @@ class SqliteEngine:
         if table in VOLATILE:
             return self._memory.get(table, pk, sk)
         check_key(pk, sk)
-        found = self._file.reader.execute(
-            f"SELECT item FROM {table} WHERE pk = ? AND sk = ?", (pk, sk)
-        ).fetchone()
-        return self._alive(found[0]) if found else None
+        found = self._file.read(table, (pk, sk))
+        return None if found is None else self._alive(found)
 
     def get_many(self, table: Table, keys: Iterable[Key]) -> dict[Key, Item]:
         if table in VOLATILE:

@@ -4,6 +4,7 @@ first leads, takes along all that has queued up, and hands the lead on."""
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +29,20 @@ class Parking(Protocol):
         who was parked later."""
         ...
 
+    def gather(self, read: Callable[[], None]) -> None:
+        """Return after `read` has been called, once for all who have gathered by then."""
+        ...
+
+
+@dataclass(slots=True)
+class _Look:
+    """An item that somebody waits to see."""
+
+    table: Table
+    key: Key
+    found: bytes | None = None
+    error: Exception | None = None
+
 
 class File:
     def __init__(self, path: Path, tables: Iterable[Table]) -> None:
@@ -36,6 +51,7 @@ class File:
         self._opened: list[sqlite3.Connection] = []
         self._mutex = threading.Lock()
         self._pending: list[Unit] = []
+        self._looks: list[_Look] = []
         self._leading = False
         self._writer = self._connect(_WRITER_CACHE_KIB)
         self.on_commit: Callable[[], None] = lambda: None
@@ -62,6 +78,38 @@ class File:
         if connection is None:
             connection = self._readers.connection = self._connect(_READER_CACHE_KIB)
         return connection
+
+    def read(self, table: Table, key: Key) -> bytes | None:
+        """An item as it is encoded. Whoever is parked reads together with the others there: one
+        statement lets go of the interpreter once, and each has to win it back."""
+        if self.parking is None or not self.parking.is_inside():
+            found = self.reader.execute(
+                f"SELECT item FROM {table} WHERE pk = ? AND sk = ?", key
+            ).fetchone()
+            return found[0] if found else None
+        look = _Look(table, key)
+        self._looks.append(look)
+        self.parking.gather(self._look_up)
+        if look.error is not None:
+            raise look.error
+        return look.found
+
+    def _look_up(self) -> None:
+        looks, self._looks = self._looks, []
+        wanted: dict[Table, dict[Key, None]] = {}
+        for look in looks:
+            wanted.setdefault(look.table, {})[look.key] = None
+        try:
+            found = {
+                table: sqlite_rows.read(self.reader, table, list(keys))
+                for table, keys in wanted.items()
+            }
+        except Exception as error:
+            for look in looks:
+                look.error = error
+            return
+        for look in looks:
+            look.found = found[look.table].get(look.key)
 
     def close(self, *, flush: bool = True) -> None:
         if flush:
