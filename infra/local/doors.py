@@ -1,110 +1,72 @@
-"""Who comes in: how many connections there are at once, in all and from one address, how many
-requests, and how long one may take to arrive. API Gateway has such limits of its own."""
+"""The general door, of HTTP and WebSocket: how fast a visitor may ask, how long a request may take
+to arrive, and by which name we are known."""
 
 import asyncio
-import resource
-from collections import Counter
+import logging
 from collections.abc import Awaitable, Callable
-from ipaddress import IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 
 from farthing.settings import Settings
+from infra.local.visitors import Visitors
 
-# Files that are not connections: the database's, the logs', those to peers.
-_OTHER_FILES = 256
-_FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 # For the rest of a request that has been refused: a client that still sends would not see why.
 _LINGER_SECONDS = 2.0
-_MOST_VISITORS = 65536  # that are remembered by their requests
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
+def _is_ours(record: logging.LogRecord) -> bool:
+    """What strangers send that is no HTTP is answered, and is no error of ours. It must not be
+    logged either: it may be a token behind a misspelt name."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+log = logging.getLogger("farthing.http")
+log.addFilter(_is_ours)
+
+
 class Doors(web.Server):
-    """The low-level server, which turns away whom there is no room for. Whoever is silent for
+    """The low-level server, for connections that have been let in. Whoever is silent for
     `request_seconds`, or sends a request too slowly, is sent off."""
 
     def __init__(
         self,
         handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
         settings: Settings,
+        visitors: Visitors,
     ) -> None:
         super().__init__(
-            self._greet, access_log=None, keepalive_timeout=settings.request_seconds,
+            self._greet, access_log=None, logger=log, keepalive_timeout=settings.request_seconds,
             lingering_time=_LINGER_SECONDS,
             auto_decompress=False,  # as API Gateway; and nothing grows on its way in
         )  # fmt: skip
         self._handler = handler
-        self._most = min(settings.max_connections, _room_for(settings.max_connections))
-        self._most_each = settings.max_connections_per_address
-        self._rate, self._burst = settings.requests_per_second, settings.request_burst
-        self._requests: dict[str, tuple[float, float]] = {}  # beyond the rate, and when
-        self._inside: dict[RequestHandler, str] = {}
-        self._each: Counter[str] = Counter()
+        self._visitors = visitors
+        self._transports: dict[RequestHandler, asyncio.Transport] = {}
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        visitor = visitor_at(transport)
-        if len(self._inside) >= self._most or self._has_enough(visitor):
-            transport.write(_FULL)
-            self._loop.call_soon(transport.close)  # the handler is not ready to be told yet
-            return
-        self._inside[handler] = visitor
-        self._each[visitor] += 1
+        self._transports[handler] = transport
 
     async def _greet(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.protocol not in self._inside:  # was quicker than the door
-            raise web.HTTPServiceUnavailable
         # Packets have a rate of their own, which is their peer's.
-        if request.path != "/ilp" and self._is_too_fast(self._inside[request.protocol]):
+        if request.path != "/ilp" and self._visitors.is_too_fast(request.transport):
             raise web.HTTPTooManyRequests
         try:
             return await self._handler(request)
         except (ConnectionError, RequestPayloadError):  # has gone, in the middle of it
             raise web.HTTPBadRequest from None
 
-    def _has_enough(self, visitor: str) -> bool:
-        return bool(visitor) and 0 < self._most_each <= self._each[visitor]
-
-    def _is_too_fast(self, visitor: str) -> bool:
-        """A new connection would begin to count from anew, and plain requests have none."""
-        if not visitor or not self._rate:
-            return False
-        now = self._loop.time()
-        excess, then = self._requests.get(visitor, (0.0, now))
-        excess = max(0.0, excess - self._rate * (now - then)) + 1
-        if len(self._requests) >= _MOST_VISITORS:
-            self._requests.clear()
-        self._requests[visitor] = excess, now
-        return excess > self._burst
-
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
-        visitor = self._inside.pop(handler, None)
-        if visitor is not None:
-            self._each[visitor] -= 1
-            if not self._each[visitor]:
-                del self._each[visitor]
-
-
-def visitor_at(transport: asyncio.BaseTransport) -> str:
-    """Whom connections are counted by: an address, or an IPv6 network, of which anyone has one.
-    Nobody for this machine's own, where a proxy speaks for many."""
-    peer = transport.get_extra_info("peername")
-    if not peer:
-        return ""
-    address = ip_address(peer[0].partition("%")[0])
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if address.is_loopback:
-        return ""
-    return str(address) if address.version == 4 else address.packed[:8].hex()
+        self._visitors.leave(self._transports.pop(handler))
 
 
 async def body_of(request: web.BaseRequest, settings: Settings) -> bytes:
-    if request.content.is_eof():  # has come with the head, as packets do: nothing to wait for
+    if request.content.is_eof():  # has come with the head: nothing to wait for
         return await request.read()
     try:
         async with asyncio.timeout(settings.request_seconds or None):
@@ -126,13 +88,3 @@ def own_name(request: web.BaseRequest, settings: Settings) -> str:
     address = request.get_extra_info("sockname")
     ours = {settings.host, *_LOOPBACK, *(address[:1] if address else ())}
     return name if name in ours else settings.host
-
-
-def _room_for(connections: int) -> int:
-    """How many connections the process may have open, once it has asked for enough."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + _OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return connections if soft == resource.RLIM_INFINITY else max(1, soft - _OTHER_FILES)

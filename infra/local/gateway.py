@@ -4,9 +4,11 @@ import itertools
 import re
 import secrets
 import time
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+import orjson
 
 STAGE = "local"
 ACCOUNT = "000000000000"
@@ -92,6 +94,22 @@ def http_event(
         "body": b64encode(body).decode() if body else "",
         "isBase64Encoded": bool(body),
     }
+
+
+class HttpAnswer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def http_answer(answer: Mapping[str, Any] | None) -> HttpAnswer:
+    """What goes out for what a handler has returned, None if it failed."""
+    if answer is None:
+        body = orjson.dumps({"message": "Internal Server Error"})
+        return HttpAnswer(500, {"Content-Type": "application/json"}, body)
+    text = answer.get("body", "")
+    body = b64decode(text) if answer.get("isBase64Encoded") else text.encode()
+    return HttpAnswer(answer["statusCode"], answer.get("headers") or {}, body)
 
 
 def _now_ms() -> int:

@@ -8,12 +8,10 @@ import signal
 import socket
 import sys
 import time
-from base64 import b64decode
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
@@ -29,14 +27,17 @@ from farthing.store.table import Table
 from infra.local.backlog import Backlog
 from infra.local.doors import Doors, body_of, own_name
 from infra.local.folder import CannotStart, hold_folder
-from infra.local.gateway import SocketContext, http_event
+from infra.local.gateway import SocketContext, http_answer, http_event
 from infra.local.hub import Hub
 from infra.local.identity import with_identity
 from infra.local.meter import LocalMeter
 from infra.local.outbound import LocalOutbound
+from infra.local.packets import PATH as PACKETS
+from infra.local.packets import PacketDoors
 from infra.local.peers import ensure_local_peer
 from infra.local.sockets import Handler, LocalConnections, Socket
 from infra.local.streams import StreamPump
+from infra.local.visitors import Visitors
 from infra.local.workers import LoopMailbox, Workers, run_in
 
 log = logging.getLogger("farthing")
@@ -46,6 +47,7 @@ _PURGE_SECONDS = 30
 _STOP_SECONDS = 10
 _SYNC_WORKERS = 2
 _GOODBYE_SECONDS = 2
+_BACKLOG = 1024  # connections that wait to be taken
 # Nothing ends connections here as API Gateway does, and what is known of them must last as long.
 _CONNECTION_SECONDS = 100 * 365 * 24 * 3600
 # Threads that compute give way to those with a commit to finish. Python's 5 ms would let a commit
@@ -69,7 +71,7 @@ SOCKET_ROUTES = {
 HTTP_ROUTES = {
     "/": "info",
     "/healthz": "info",
-    "/ilp": "ilp",
+    PACKETS: "ilp",
     "/v1/quotes": "quotes",
     "/v1/events": "events",
     "/accounts/": "settlements",
@@ -83,7 +85,7 @@ def route_of(path: str) -> str:
 
 
 # Those that write share commits; the others must not hold them up.
-WRITING = {"/ilp", "/v1/events"}
+WRITING = {PACKETS, "/v1/events"}
 STREAM_CONSUMERS = {
     "fanout": Table.EVENTS,
     "sequencer": Table.EVENTS,
@@ -154,19 +156,26 @@ class Server:
         ]  # fmt: skip
 
     async def _listen(self) -> None:
-        # Without an application around it: its router costs as much as decoding a packet.
+        visitors = Visitors(self.settings)
+        # Without an application around it: we have no use for its router.
+        general = Doors(self._request, self.settings, visitors)
         self._runner = web.ServerRunner(
-            Doors(self._request, self.settings),
-            handle_signals=False, shutdown_timeout=_STOP_SECONDS,
-        )  # fmt: skip
+            general, handle_signals=False, shutdown_timeout=_STOP_SECONDS
+        )
         await self._runner.setup()
-        await web.SockSite(self._runner, self._listener).start()
+        self._packets = PacketDoors(
+            self._pages[PACKETS], self._hub, visitors, self.settings.request_seconds, general
+        )
+        self._door = await asyncio.get_running_loop().create_server(
+            self._packets, sock=self._listener, backlog=_BACKLOG
+        )
 
     async def stop(self) -> None:
         """Take nothing new, finish what is in hand, and leave a closed database behind."""
         self._stopping = True
         goodbyes = [socket.close() for socket in self._connections.all()]
-        await asyncio.gather(*goodbyes, return_exceptions=True)
+        self._door.close()
+        await asyncio.gather(*goodbyes, self._packets.stop(_STOP_SECONDS), return_exceptions=True)
         await self._runner.cleanup()
         for chore in self._chores:
             chore.cancel()
@@ -219,7 +228,8 @@ class Server:
             await body_of(request, self.settings), request.remote or "",
         )  # fmt: skip
         runner = self._hub if request.path in WRITING else self._workers
-        return _http_response(await run_in(runner, lambda: handler(event, None)))
+        answer = http_answer(await run_in(runner, lambda: handler(event, None)))
+        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
     async def _websocket(
         self, request: web.BaseRequest, response: web.WebSocketResponse
@@ -270,14 +280,6 @@ class Server:
                 await socket.take(message.data)
 
 
-def _http_response(answer: dict[str, Any] | None) -> web.Response:
-    if answer is None:
-        return web.json_response({"message": "Internal Server Error"}, status=500)
-    body = answer.get("body", "")
-    content = b64decode(body) if answer.get("isBase64Encoded") else body.encode()
-    return web.Response(status=answer["statusCode"], body=content, headers=answer.get("headers"))
-
-
 def _spare_the_collector() -> None:
     """What has been loaded stays, and need not be looked at again and again; what requests leave
     behind is freed by its last reference, but for the rare cycle."""
@@ -289,7 +291,7 @@ def _spare_the_collector() -> None:
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=1024)
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except (OSError, OverflowError) as error:
         raise CannotStart(f"cannot listen on {host}:{port}: {error}") from error
 

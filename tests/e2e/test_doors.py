@@ -11,7 +11,8 @@ import pytest
 from aiohttp import web
 
 from farthing.settings import Settings
-from infra.local.doors import Doors, own_name, visitor_at
+from infra.local.doors import Doors, own_name
+from infra.local.visitors import Visitors, visitor_at
 from tests.e2e.authors import Author
 from tests.e2e.client import WAIT_SECONDS, Background, RawClient
 from tests.e2e.conftest import OPEN
@@ -34,54 +35,30 @@ class Transport:
         self.is_open = False
 
 
-class Handler:
-    _task_handler = None
-
-
-def knock(background: Background, doors: Doors, *addresses: str) -> list[Any]:
-    """Connections from these addresses, each with its handler."""
-
-    async def all_at_once() -> list[Any]:
-        visits = _knock(doors, *addresses)
-        await asyncio.sleep(0)
-        return visits
-
-    return background.run(all_at_once())
-
-
-def _knock(doors: Doors, *addresses: str) -> list[Any]:
-    visits: list[Any] = []
-    for address in addresses:
-        handler: Any = Handler()
-        transport: Any = Transport(address)
-        doors.connection_made(handler, transport)
-        visits.append((handler, transport))
-    return visits
-
-
-def doors_with(background: Background, **settings: int) -> Doors:
-    async def make() -> Doors:
-        return Doors(lambda request: asyncio.sleep(0, None), Settings(**settings))
-
-    return background.run(make())
+def knock(visitors: Visitors, *addresses: str) -> list[Any]:
+    """Connections from these addresses."""
+    transports: list[Any] = [Transport(address) for address in addresses]
+    for transport in transports:
+        assert visitors.enter(transport) is transport.is_open
+    return transports
 
 
 class TestConnections:
-    def test_so_many_from_an_address(self, background: Background) -> None:
-        doors = doors_with(background, max_connections_per_address=2)
-        visits = knock(background, doors, "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2")
+    def test_so_many_from_an_address(self) -> None:
+        visitors = Visitors(Settings(max_connections_per_address=2))
+        visits = knock(visitors, "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2")
 
-        assert [transport.is_open for _, transport in visits] == [True, True, False, True]
-        assert visits[2][1].sent.startswith(b"HTTP/1.1 503 ")
-        doors.connection_lost(visits[2][0])  # who was turned away leaves no room behind
-        assert not knock(background, doors, "10.0.0.1")[0][1].is_open
-        doors.connection_lost(visits[0][0])
-        assert knock(background, doors, "10.0.0.1")[0][1].is_open
+        assert [transport.is_open for transport in visits] == [True, True, False, True]
+        assert visits[2].sent.startswith(b"HTTP/1.1 503 ")
+        visitors.leave(visits[2])  # who was turned away leaves no room behind
+        assert not knock(visitors, "10.0.0.1")[0].is_open
+        visitors.leave(visits[0])
+        assert knock(visitors, "10.0.0.1")[0].is_open
 
-    def test_this_machine_may_speak_for_many(self, background: Background) -> None:
-        doors = doors_with(background, max_connections_per_address=1)
-        visits = knock(background, doors, "127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.1")
-        assert all(transport.is_open for _, transport in visits)
+    def test_this_machine_may_speak_for_many(self) -> None:
+        visitors = Visitors(Settings(max_connections_per_address=1))
+        visits = knock(visitors, "127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.1")
+        assert all(transport.is_open for transport in visits)
 
     @pytest.mark.parametrize(
         ("address", "other", "same"),
@@ -110,29 +87,34 @@ class TestConnections:
 
 
 class TestRequests:
-    def ask(self, background: Background, doors: Doors, visit: Any, path: str = "/") -> int:
-        request: Any = SimpleNamespace(protocol=visit[0], path=path)
+    def test_so_many_of_an_address(self) -> None:
+        now = [1000.0]
+        visitors = Visitors(Settings(requests_per_second=1, request_burst=5), lambda: now[0])
+        one, again, other, proxy = knock(visitors, "10.0.0.1", "10.0.0.1", "10.0.0.2", "127.0.0.1")
+        assert [visitors.is_too_fast(one) for _ in range(6)] == [*[False] * 5, True]
+        assert visitors.is_too_fast(again)  # a new connection is no new beginning
+        assert not visitors.is_too_fast(other)
+        assert not any(visitors.is_too_fast(proxy) for _ in range(9))
+        now[0] += 3
+        assert [visitors.is_too_fast(one) for _ in range(2)] == [False, True]
 
-        async def status() -> int:
+    @pytest.mark.parametrize(("path", "status"), [("/", 429), ("/ilp", 200)])
+    def test_packets_are_counted_by_their_peer(
+        self, background: Background, path: str, status: int
+    ) -> None:
+        visitors = Visitors(Settings(requests_per_second=1, request_burst=0))
+        (visit,) = knock(visitors, "10.0.0.1")
+        request: Any = SimpleNamespace(transport=visit, path=path)
+
+        async def ask() -> int:
+            doors = Doors(lambda request: asyncio.sleep(0, None), Settings(), visitors)
             try:
                 await doors.request_handler(request)
             except web.HTTPException as refused:
                 return refused.status
             return 200
 
-        return background.run(status())
-
-    def test_so_many_of_an_address(self, background: Background) -> None:
-        doors = doors_with(background, requests_per_second=1, request_burst=5)
-        one, again, other, proxy = knock(
-            background, doors, "10.0.0.1", "10.0.0.1", "10.0.0.2", "127.0.0.1"
-        )
-        assert [self.ask(background, doors, one) for _ in range(5)] == [200] * 5
-        assert self.ask(background, doors, one) == 429
-        assert self.ask(background, doors, again) == 429  # a new connection is no new beginning
-        assert self.ask(background, doors, one, "/ilp") == 200
-        assert self.ask(background, doors, other) == 200
-        assert {self.ask(background, doors, proxy) for _ in range(9)} == {200}
+        assert background.run(ask()) == status
 
 
 def connect_when_there_is_room(background: Background, relay: RelayProcess) -> RawClient:
