@@ -133,7 +133,7 @@ class Server:
         self._outbound = LocalOutbound(self._hub, self._mailbox)
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(), in_order=True,
+            SocketRelays(), in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
         ensure_local_peer(agent.ledger, settings)

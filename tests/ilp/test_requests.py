@@ -162,6 +162,16 @@ def test_packets_that_come_too_fast(sqlite: SqliteEngine, clock: Clock, body: by
     assert code_of(decode_reply(answer.body)) != "T05"
 
 
+def test_a_process_that_is_alone_counts_packets_without_the_store(
+    sqlite: SqliteEngine, clock: Clock
+) -> None:
+    agent = replace(paid_agent(sqlite, clock, packets_per_minute=2), alone=True)
+    replies = [post(agent, packet_of(agent, text)).body for text in "abc"]
+    codes = [code_of(decode_reply(reply)) for reply in replies]
+    assert codes == ["fulfilled", "fulfilled", "T05"]
+    assert agent.sessions.count_packet(PAYER.id, agent.now) == 1  # nothing was counted there
+
+
 # By a request of our own
 
 ASYNCHRONOUS = {"request_id": "r-1", "callback_url": CALLBACK}

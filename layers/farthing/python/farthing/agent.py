@@ -40,6 +40,8 @@ class Agent:
     clock: Callable[[], float] = time.time
     # Whether messages of a connection are handled in the order in which they were sent.
     in_order: bool = False
+    # Whether nobody else serves the same peers: what this process counts is then all there is.
+    alone: bool = False
 
     @property
     def now(self) -> int:

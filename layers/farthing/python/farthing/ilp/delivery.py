@@ -147,7 +147,7 @@ def check_ledger(agent: Agent, passage: Passage, event: Event, receipt: Receipt)
     was fulfilled before, which is fulfilled again and paid once."""
     ledger, peer = agent.ledger, passage.peer
     packets, balance, stored, known = agent.engine.together(
-        lambda: agent.sessions.count_packet(peer.id, agent.now),
+        lambda: 0 if agent.alone else agent.sessions.count_packet(peer.id, agent.now),
         lambda: ledger.balance(peer.id),
         lambda: agent.events.get(event.id),
         lambda: _receipt_of_what_goes(agent, event, receipt),

@@ -1,6 +1,6 @@
-"""How fast peers send, as far as this process sees it. The count that all processes share costs a
-request and comes late (see `delivery`): this one costs nothing, and so comes before anything that
-does, also for packets that are worth nothing."""
+"""How fast peers send, as far as this process sees it. The count that all processes share, where
+there are others, costs a request and comes late (see `delivery`): this one costs nothing, and so
+comes before anything that does, also for packets that are worth nothing."""
 
 from collections import Counter
 
