@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -272,6 +273,25 @@ class TestDurability:
         sqlite.write(Put(SESSIONS, "p", "a", {}))
         sqlite.close()
         assert reopened().get(SESSIONS, "p", "a") is None
+
+    def test_a_file_whose_tables_have_the_older_layout(
+        self, directory: Path, reopened: Callable[[], SqliteEngine]
+    ) -> None:
+        directory.mkdir()
+        with closing(sqlite3.connect(directory / "farthing.db")) as older:
+            for table in (EVENTS, LEDGER):
+                older.execute(
+                    f"CREATE TABLE {table} (pk TEXT NOT NULL, sk TEXT NOT NULL, item BLOB NOT NULL,"
+                    " expires INTEGER, PRIMARY KEY (pk, sk)) WITHOUT ROWID"
+                )
+                older.execute(f"INSERT INTO {table} VALUES ('p', 'a', '{{\"n\":1}}', NULL)")
+            older.commit()
+        engine = reopened()
+        for table in (EVENTS, LEDGER):
+            engine.write(Put(table, "p", "a", {"n": 2}, Equals("n", 1)))
+            engine.write(Put(table, "p", "b", {"n": 3}))
+            rows = engine.query(Query(table, "p")).rows
+            assert [(row.sk, row.item) for row in rows] == [("a", {"n": 2}), ("b", {"n": 3})]
 
     def test_commits_wait_for_the_disk(self, sqlite: SqliteEngine) -> None:
         pragma = sqlite._file._writer.execute

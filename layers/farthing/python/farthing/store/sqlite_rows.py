@@ -32,7 +32,7 @@ def read(connection: sqlite3.Connection, table: Table, keys: Sequence[Key]) -> d
 def put(connection: sqlite3.Connection, table: Table, rows: Iterable[Stored]) -> None:
     # In the order of the keys: neighbours in the tree are touched one after the other.
     for part in _parts(sorted(rows)):
-        connection.execute(_insertion(f"OR REPLACE INTO {table}", 4, len(part)), _flat(part))
+        connection.execute(_replacement(table, len(part)), _flat(part))
 
 
 def delete(connection: sqlite3.Connection, table: Table, keys: Sequence[Key]) -> None:
@@ -62,6 +62,13 @@ def _flat(rows: Iterable[Iterable[Any]]) -> list[Any]:
 def _values(columns: int, rows: int) -> str:
     row = f"({','.join('?' * columns)})"
     return f"VALUES {','.join([row] * rows)}"
+
+
+@lru_cache
+def _replacement(table: Table, rows: int) -> str:
+    # In its place: OR REPLACE would take an item out and put it in anew.
+    instead = "item = excluded.item, expires = excluded.expires"
+    return f"{_insertion(f'INTO {table}', 4, rows)} ON CONFLICT (pk, sk) DO UPDATE SET {instead}"
 
 
 @lru_cache
