@@ -13,11 +13,11 @@ from farthing.agent import Agent
 from farthing.ilp.condition import Scheme, find_fulfillment
 from farthing.ilp.packet import Fulfill
 from farthing.ilp.passage import Passage
+from farthing.ilp.rate import check_rate, count_packet
 from farthing.ilp.reject import (
     BadRequest,
     InsufficientLiquidity,
     PriceNotMet,
-    RateLimited,
     RefusedByReceiver,
     Rejected,
     TimedOut,
@@ -145,15 +145,13 @@ def _fulfillment_of(agent: Agent, passage: Passage, event: Event) -> tuple[Schem
 def check_ledger(agent: Agent, passage: Passage, event: Event, receipt: Receipt) -> bool:
     """Look, before anything is written, at what would refuse the payment. True for a packet that
     was fulfilled before, which is fulfilled again and paid once."""
-    ledger, peer = agent.ledger, passage.peer
     packets, balance, stored, known = agent.engine.together(
-        lambda: 0 if agent.alone else agent.sessions.count_packet(peer.id, agent.now),
-        lambda: ledger.balance(peer.id),
+        lambda: count_packet(agent, passage),
+        lambda: agent.ledger.balance(passage.peer.id),
         lambda: agent.events.get(event.id),
         lambda: _receipt_of_what_goes(agent, event, receipt),
     )
-    if packets > agent.settings.packets_per_minute:
-        raise RateLimited(f"at most {agent.settings.packets_per_minute} packets a minute")
+    check_rate(agent, packets)
     # The event tells as well: a repeat may be stored between the looks at receipt and event.
     if known is not None or (stored is not None and stored.payment == receipt.reference):
         return True

@@ -16,13 +16,13 @@ from farthing.ilp.outbound import OutboundFailed, OutboundTimeout
 from farthing.ilp.packet import Fulfill, InvalidPacket, Prepare, Reject, decode_reply, encode
 from farthing.ilp.passage import Passage
 from farthing.ilp.peering import outgoing_token
+from farthing.ilp.rate import check_rate, count_packet
 from farthing.ilp.reject import (
     InsufficientLiquidity,
     InsufficientSourceAmount,
     InsufficientTimeout,
     NextHopRejected,
     PeerUnreachable,
-    RateLimited,
     TimedOut,
     Unreachable,
     WrongCondition,
@@ -54,11 +54,10 @@ def forward(agent: Agent, passage: Passage) -> Fulfill:
 def check_ledger(agent: Agent, passage: Passage) -> Receipt | None:
     """Count the packet, also one that is a repeat; the receipt if it has been fulfilled before."""
     packets, repeated = agent.engine.together(
-        lambda: agent.sessions.count_packet(passage.peer.id, agent.now),
+        lambda: count_packet(agent, passage),
         lambda: find_receipt(agent, passage),
     )
-    if packets > agent.settings.packets_per_minute:
-        raise RateLimited(f"at most {agent.settings.packets_per_minute} packets a minute")
+    check_rate(agent, packets)
     receipt: Receipt | None = repeated
     return receipt
 

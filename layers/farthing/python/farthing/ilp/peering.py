@@ -3,6 +3,7 @@ send them. Peers without a key, and those who insist, use tokens of their own.""
 
 import hmac
 from base64 import urlsafe_b64encode
+from functools import lru_cache
 
 from farthing.ilp.condition import author_fulfillment
 from farthing.ilp.tokens import InvalidToken, unseal
@@ -10,6 +11,7 @@ from farthing.nostr.events import public_key_of
 from farthing.store.ledger import Peer
 
 _LABEL = b"farthing/peering/v1"
+_TOKENS_REMEMBERED = 1024
 
 
 def derived_token(own_secret: bytes, other_pubkey: str, sender_pubkey: str) -> str:
@@ -25,8 +27,14 @@ def incoming_token(own_secret: bytes, peer_pubkey: str) -> str:
 
 def outgoing_token(own_secret: bytes, peer: Peer) -> str:
     """What we show at a peer's endpoint."""
-    if peer.outgoing_token:
-        return unseal(own_secret, peer.id, peer.outgoing_token).decode()
-    if peer.pubkey:
-        return derived_token(own_secret, peer.pubkey, public_key_of(own_secret))
+    return _outgoing_token(own_secret, peer.id, peer.outgoing_token, peer.pubkey)
+
+
+# Remembered: to unseal one, or to compute it, takes as long as all else about a packet's way out.
+@lru_cache(maxsize=_TOKENS_REMEMBERED)
+def _outgoing_token(own_secret: bytes, peer_id: str, sealed: bytes | None, pubkey: str) -> str:
+    if sealed:
+        return unseal(own_secret, peer_id, sealed).decode()
+    if pubkey:
+        return derived_token(own_secret, pubkey, public_key_of(own_secret))
     raise InvalidToken("we have no token for this peer")
