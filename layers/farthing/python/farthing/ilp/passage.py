@@ -1,18 +1,17 @@
 """A packet on its way through the connector."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from farthing.ilp.packet import Prepare
 from farthing.store.ledger import Peer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Passage:
     peer: Peer
     prepare: Prepare
 
-    @cached_property
+    @property
     def expires_ms(self) -> int:
         return round(self.prepare.expires_at.timestamp() * 1000)
 

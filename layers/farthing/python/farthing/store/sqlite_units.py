@@ -51,12 +51,12 @@ class Stored:
 
 
 class _Step(NamedTuple):
-    write: TransactWrite
-    new: Stored | None  # what a put leaves, encoded in the thread of whoever asks for it
+    """One write, with all that can be known of it in the thread of whoever asks for it."""
 
-    @property
-    def place(self) -> _Place:
-        return self.write.table, self.write.pk, self.write.sk
+    write: TransactWrite
+    place: _Place
+    looks: bool  # whether anything depends on what stands there
+    new: Stored | None  # what a put leaves
 
 
 @dataclass(slots=True)
@@ -64,7 +64,6 @@ class Unit:
     """What one caller writes, all or nothing, and what became of it."""
 
     steps: Sequence[_Step] = ()
-    returns: bool = False
     # Writes that depend on nothing and tell nobody, as postings do: most of all that is written.
     blind: Mapping[_Place, Stored | None] = field(default_factory=dict)
     upkeep: Callable[[sqlite3.Connection], None] | None = None
@@ -82,7 +81,7 @@ class Unit:
 def unit_of(writes: Iterable[TransactWrite], *, returns: bool = False) -> Unit:
     """Raises here, where only its caller is hurt, what would break a group commit."""
     encoded: dict[int, Stored] = {}  # by identity: an event's postings share one item
-    return Unit([_step(write, encoded) for write in writes], returns)
+    return Unit([_step(write, encoded, returns) for write in writes])
 
 
 def batch_unit(writes: Sequence[BatchWrite]) -> Unit:
@@ -97,10 +96,12 @@ def batch_unit(writes: Sequence[BatchWrite]) -> Unit:
     return Unit(blind=blind)
 
 
-def _step(write: TransactWrite, encoded: dict[int, Stored]) -> _Step:
+def _step(write: TransactWrite, encoded: dict[int, Stored], returns: bool) -> _Step:
     if isinstance(write, Add):
         encode_item({**write.amounts, **write.assign})
-    return _Step(write, _encoded(write, encoded) if isinstance(write, Put) else None)
+    new = _encoded(write, encoded) if isinstance(write, Put) else None
+    place = write.table, write.pk, write.sk
+    return _Step(write, place, returns or not _is_blind(write), new)
 
 
 def _encoded(write: Put, encoded: dict[int, Stored]) -> Stored:
@@ -131,7 +132,7 @@ class State:
         wanted: dict[Table, dict[Key, None]] = {}
         for unit in units:
             for step in unit.steps:
-                if unit.returns or not _is_blind(step.write):
+                if step.looks:
                     table, pk, sk = step.place
                     wanted.setdefault(table, {})[pk, sk] = None
         for table, keys in wanted.items():
@@ -163,7 +164,7 @@ def _is_same(old: Stored | None, new: Stored | None) -> bool:
 def apply(unit: Unit, state: State) -> None:
     """Evaluate the unit's conditions, and make its changes if they all hold."""
     state.after.update(unit.blind)
-    before = [_needed(step, unit.returns, state) for step in unit.steps]
+    before = [state.read(step.place) if step.looks else None for step in unit.steps]
     try:
         _require(unit.steps, before)
         after = [_after(step, old) for step, old in zip(unit.steps, before, strict=True)]
@@ -175,13 +176,6 @@ def apply(unit: Unit, state: State) -> None:
             continue
         state.change(step.place, old, new)
         unit.result = encoded_of(new if isinstance(step.write, Add) else old)
-
-
-def _needed(step: _Step, returns: bool, state: State) -> Stored | None:
-    """The item that stands there, where anything depends on it."""
-    if _is_blind(step.write) and not returns:
-        return None
-    return state.read(step.place)
 
 
 def _is_blind(write: TransactWrite) -> bool:
