@@ -1,6 +1,7 @@
 """The short way of packets: it reads what the general server would read, or leaves it to that."""
 
 import asyncio
+import random
 import signal
 import socket
 import time
@@ -205,11 +206,11 @@ def echo(event: dict[str, Any], _context: object) -> dict[str, Any]:
 class World:
     """A connection without a network."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, request_seconds: float = 0, **limits: int) -> None:
         self.wire, self.general, self.handlers = Wire(), General(), Handlers()
         self.visitors = Visitors(Settings(**limits))
         self.doors = PacketDoors(
-            echo, self.handlers, self.visitors, 0, lambda: self.general  # type: ignore[arg-type, return-value]
+            echo, self.handlers, self.visitors, request_seconds, lambda: self.general  # type: ignore[arg-type, return-value]
         )  # fmt: skip
         self.door = self.doors()
         self.door.connection_made(self.wire)  # type: ignore[arg-type]
@@ -291,6 +292,43 @@ class TestAConnection:
             assert len(world.handlers.begun) == 1
 
         in_the_loop(background, test)
+
+    @pytest.mark.parametrize(
+        ("received", "reads", "end", "sent"),
+        [
+            (b"", True, "close", b""),
+            (PLAIN[:20], True, "close", b""),
+            (PLAIN[:-1], True, "close", b"HTTP/1.1 408 "),
+            (PLAIN, False, "abort", b""),  # to close would wait until all is read
+        ],
+        ids=["nothing", "half a head", "half a body", "reads nothing"],
+    )
+    def test_nobody_is_waited_for_without_end(
+        self, background: Background, received: bytes, reads: bool, end: str, sent: bytes
+    ) -> None:
+        async def run() -> None:
+            world = World(request_seconds=0.01)
+            if not reads:
+                world.door.pause_writing()
+            world.door.data_received(received)
+            async with asyncio.timeout(WAIT_SECONDS):
+                while not world.wire.is_closing():
+                    await asyncio.sleep(0.001)
+            assert world.wire.calls == [end]
+            assert world.wire.sent.startswith(sent) and bool(sent) is bool(world.wire.sent)
+
+        background.run(run())
+
+    def test_a_handler_may_take_its_time(self, background: Background) -> None:
+        async def run() -> None:
+            world = World(request_seconds=1e-9)
+            world.door.data_received(PLAIN)
+            world.door._look_at_the_clock()
+            assert not world.wire.is_closing()
+            world.handlers.end()
+            assert world.wire.sent.endswith(b"abc")
+
+        background.run(run())
 
     def test_an_answer_for_nobody(self, background: Background) -> None:
         def test(world: World) -> None:
@@ -424,6 +462,34 @@ def test_what_is_refused_changes_nothing(
     line.sendall(octets)
     assert answer_on(line)[0] == status
     assert books(relay) == before
+
+
+def test_garbage_of_all_sorts_leaves_nothing_behind(relay: RelayProcess):
+    """Requests with octets changed, left out and put in: nothing is stored, nothing is logged."""
+    randomness = random.Random(1)
+    good, before = paid_post(relay, b"X-Padding: " + b"x" * 50), books(relay)
+    head = good.index(b"\r\n\r\n") + 4
+    for _ in range(300):
+        octets = bytearray(good)
+        for _ in range(randomness.randint(1, 3)):
+            at = randomness.randrange(head)
+            match randomness.randrange(3):
+                case 0:
+                    octets[at] = randomness.randrange(256)
+                case 1:
+                    del octets[at : at + randomness.randint(1, 20)]
+                case _:
+                    octets[at:at] = randomness.choice([b"\r\n", b"\0", b": ", b"\xff", b"9"])
+        # The event is never stored: its packet lacks an octet.
+        with connection_to(relay) as line:
+            line.sendall(octets[:-1])
+            line.shutdown(socket.SHUT_WR)
+            while line.recv(65536):
+                pass
+    assert books(relay) == before
+    with connection_to(relay) as line:
+        line.sendall(good)
+        assert is_fulfilled(answer_on(line))
 
 
 def test_a_token_behind_a_misspelt_name_is_not_logged(start_relay):
