@@ -11,6 +11,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 
 from farthing.settings import Settings
+from infra.local.packets import PATH as PACKETS
 from infra.local.visitors import Visitors
 
 # For the rest of a request that has been refused: a client that still sends would not see why.
@@ -53,7 +54,7 @@ class Doors(web.Server):
 
     async def _greet(self, request: web.BaseRequest) -> web.StreamResponse:
         # Packets have a rate of their own, which is their peer's.
-        if request.path != "/ilp" and self._visitors.is_too_fast(request.transport):
+        if request.path != PACKETS and self._visitors.is_too_fast(request.transport):
             raise web.HTTPTooManyRequests
         try:
             return await self._handler(request)

@@ -67,6 +67,7 @@ def _milliseconds(work: str) -> Pair:
 def _environment() -> dict[str, str]:
     """As Lambda sets it. Nothing is sent, so that no key has to be real."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    inherited.pop("PYTHONDONTWRITEBYTECODE", None)  # a layer's modules are compiled once
     return inherited | {
         "PYTHONPATH": os.pathsep.join([str(ROOT / "layers/farthing/python"), str(ROOT)]),
         "AWS_LAMBDA_FUNCTION_NAME": "bench",

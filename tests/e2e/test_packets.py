@@ -148,14 +148,20 @@ async def read_by_the_general_server(octets: bytes) -> Read:
 
 @settings(max_examples=400, deadline=None)
 @given(
+    length=st.sampled_from([[("Content-Length", "3")], []]),
     headers=_HEADERS,
     separator=st.sampled_from([": ", ":", ":  "]),
     body=st.sampled_from([b"abc", b"", b"abcPOST /ilp HTTP/1.1\r\n"]),
 )
 def test_what_is_taken_the_general_server_reads_in_the_same_way(
-    background: Background, headers: list[tuple[str, str]], separator: str, body: bytes
+    background: Background,
+    length: list[tuple[str, str]],
+    headers: list[tuple[str, str]],
+    separator: str,
+    body: bytes,
 ) -> None:
-    lines = ["POST /ilp HTTP/1.1", "Host: x", *(f"{n}{separator}{v}" for n, v in headers)]
+    fields = [f"{name}{separator}{value}" for name, value in [*headers, *length]]
+    lines = ["POST /ilp HTTP/1.1", "Host: x", *fields]
     octets = "\r\n".join([*lines, "", ""]).encode() + body
     try:
         request = read_request(octets)
