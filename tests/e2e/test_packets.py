@@ -169,7 +169,9 @@ def test_what_is_taken_the_general_server_reads_in_the_same_way(
         return
     if request is None:
         return
-    read = background.run(read_by_the_general_server(octets))
+    # Without what comes behind: garbage there makes it refuse both.
+    own = octets.removesuffix(request.rest)
+    read = background.run(read_by_the_general_server(own))
     assert (read.request.method, read.request.path) == ("POST", "/ilp")
     assert read.request.keep_alive
     assert {name.lower(): value for name, value in read.request.headers.items()} == request.headers
