@@ -37,9 +37,9 @@ class Visitors:
         self._each[visitor] += 1
         return True
 
-    def leave(self, transport: asyncio.BaseTransport | None) -> None:
+    def leave(self, transport: asyncio.BaseTransport) -> None:
         """Forget a connection that is gone, if it was taken in."""
-        visitor = None if transport is None else self._inside.pop(transport, None)
+        visitor = self._inside.pop(transport, None)
         if visitor is not None:
             self._each[visitor] -= 1
             if not self._each[visitor]:

@@ -338,6 +338,24 @@ class TestAConnection:
 
         background.run(run())
 
+    def test_stopping_answers_what_was_asked_and_takes_nothing_more(
+        self, background: Background
+    ) -> None:
+        async def run() -> None:
+            world = World()
+            world.door.data_received(PLAIN + PLAIN)
+            stopping = asyncio.ensure_future(world.doors.stop(WAIT_SECONDS))
+            await asyncio.sleep(0)
+            assert not world.wire.is_closing()
+            world.handlers.end()
+            assert world.wire.sent.count(b"HTTP/1.1 200 ") == 1
+            assert world.wire.calls == ["close"]
+            assert not world.handlers.begun
+            world.door.connection_lost(None)
+            await stopping
+
+        background.run(run())
+
     def test_an_answer_for_nobody(self, background: Background) -> None:
         def test(world: World) -> None:
             world.door.data_received(PLAIN)
@@ -509,7 +527,7 @@ def test_a_token_behind_a_misspelt_name_is_not_logged(start_relay):
     assert "Traceback" not in relay.log
 
 
-def test_a_slow_packet_is_not_waited_for_but_a_later_one_has_its_time(start_relay):
+def test_a_slow_packet_behind_a_quick_one_is_not_waited_for(start_relay):
     relay = start_relay(port=free_port(), price_per_byte=PER_BYTE, request_seconds=1)
     post = paid_post(relay)
     with connection_to(relay) as line:
