@@ -22,8 +22,8 @@ Commands = Any  # what argparse's add_subparsers gives; its type has no public n
 
 
 def run(_arguments: argparse.Namespace, settings: Settings) -> int:
-    from infra.local.folder import CannotStart
-    from infra.local.server import serve
+    from infra.local.server.app import serve
+    from infra.local.server.folder import CannotStart
 
     try:
         with asyncio.Runner(loop_factory=_new_event_loop) as runner:
@@ -42,7 +42,7 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def import_events(arguments: argparse.Namespace, settings: Settings) -> int:
-    from infra.local.transfer import import_file
+    from infra.local.commands.transfer import import_file
 
     report = import_file(Path(settings.data), arguments.file, progress=not arguments.quiet)
     print(
@@ -56,7 +56,7 @@ def import_events(arguments: argparse.Namespace, settings: Settings) -> int:
 
 
 def export_events(arguments: argparse.Namespace, settings: Settings) -> int:
-    from infra.local.transfer import NotExported, export_file
+    from infra.local.commands.transfer import NotExported, export_file
 
     filter = parse_filter(json.loads(arguments.filter))
     try:
@@ -303,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _settings(given: argparse.Namespace) -> Settings:
     if not given.cloud:
         return Settings.from_env(os.environ)
-    from infra.local.deployed import NotDeployed, deployed_settings
+    from infra.local.commands.deployed import NotDeployed, deployed_settings
 
     if given.run in _OF_THE_FOLDER:
         raise InvalidSetting(f"`farthing {given.command}` works on a data folder only")
