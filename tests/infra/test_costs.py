@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from farthing.settings import Settings
 from infra.costs.bill import Usage, by_service, dollars, total, total_beyond_free
-from infra.costs.costing import cost, done
 from infra.costs.idle import Line, NoTemplates, Templates, idle
 from infra.costs.measured import MILLION, Measured, Place, Scene
 from infra.costs.prices import PICO, PRICES, InvalidPrices, Unit, with_changes
+from infra.local.commands.cost import cost, done
 from infra.permissions import TABLES
 from tests.infra.conftest import ROOT, Stacks
 
