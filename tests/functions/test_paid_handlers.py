@@ -293,14 +293,6 @@ class TestEvents:
         response = invoke("events", with_body("events", json.dumps(forged)))
         assert problem_of(response)["status"] == 400
 
-    @pytest.mark.parametrize("name", ["events", "quotes"])
-    def test_a_browser_may_ask_first(self, paid: Agent, invoke: Invoke, name: str) -> None:
-        event = sample(name)
-        event["requestContext"]["http"]["method"] = "OPTIONS"
-        response = invoke(name, event)
-        assert response["statusCode"] == 204
-        assert response["headers"]["Access-Control-Allow-Origin"] == "*"
-
 
 def test_the_sweeper_releases_what_has_expired(paid: Agent, invoke: Invoke) -> None:
     past = Hold(PAYER.id, "0" * 64, 5, START * 1000)
