@@ -99,7 +99,7 @@ def test_a_web_page_may_pay(ask, path: str):
         ("GET", "/accounts/a/settlements", "OPTIONS, POST"),
         ("POST", "/", "GET, HEAD, OPTIONS"),
         ("POST", "/metrics", "GET, HEAD, OPTIONS"),
-        ("BREW", "/healthz", "GET, HEAD, OPTIONS"),
+        ("PATCH", "/healthz", "GET, HEAD, OPTIONS"),
     ],
 )
 def test_a_wrong_method_is_405_with_allow(ask, method: str, path: str, allow: str):

@@ -193,7 +193,8 @@ class TestRoutes:
             for each in production.properties("AWS::Lambda::Permission")
             if each["Principal"] == "apigateway.amazonaws.com"
         }
-        assert permitted == {self.served_by(production, key) for key in self.routes(production)}
+        routes = production.properties("AWS::ApiGatewayV2::Route")
+        assert permitted == {self.function_of(production, each) for each in routes}
 
     def test_the_doors_are_throttled(self, production: Stacks) -> None:
         for stage in production.properties("AWS::ApiGatewayV2::Stage"):
