@@ -20,6 +20,7 @@ from farthing.agent.relay_client import SocketRelays
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.nostr.messages import Verb, notice
+from farthing.ports.hosts import HostRules
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
 from farthing.store.sqlite import SqliteEngine
@@ -133,7 +134,7 @@ class Server:
         self._outbound = LocalOutbound(self._hub, self._mailbox)
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(), in_order=True, alone=True,
+            SocketRelays(HostRules(settings.allow_private_hosts)), in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
         ensure_local_peer(agent.ledger, settings)

@@ -9,6 +9,7 @@ from farthing.aws.connections import GatewayConnections
 from farthing.aws.meter import PowertoolsMeter
 from farthing.aws.outbound import LambdaOutbound
 from farthing.context import Agent
+from farthing.ports.hosts import HostRules
 from farthing.settings import PREFIX, Settings
 from farthing.store.dynamodb import DynamoDBEngine
 
@@ -20,7 +21,7 @@ def make_agent() -> Agent:
         engine=DynamoDBEngine(prefix=settings.table_prefix),
         connections=GatewayConnections(os.environ["FARTHING_CONNECTIONS_URL"]),
         outbound=LambdaOutbound(function=os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "")),
-        relays=SocketRelays(),
+        relays=SocketRelays(HostRules(settings.allow_private_hosts, only_encrypted=True)),
         meter=PowertoolsMeter(),
     )
 
