@@ -131,10 +131,11 @@ class Server:
         self._connections = LocalConnections(
             self._mailbox, backlog, self._hub, self._meter, settings.workers
         )
-        self._outbound = LocalOutbound(self._hub, self._mailbox)
+        rules = HostRules(settings.allow_private_hosts)
+        self._outbound = LocalOutbound(self._hub, self._mailbox, rules)
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(HostRules(settings.allow_private_hosts)), in_order=True, alone=True,
+            SocketRelays(rules), in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
         ensure_local_peer(agent.ledger, settings)
