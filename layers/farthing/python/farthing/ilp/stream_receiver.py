@@ -50,6 +50,9 @@ _StreamFrame = StreamMoney | StreamMoneyBlocked | StreamData | StreamDataBlocked
 
 # Senders count from one (a few from zero), so the first packet is known by its number.
 _FIRST_SEQUENCE: Final = 1
+# One message for all reasons: connectors read it, and the sender's minimum is not for them.
+_NOT_FULFILLED: Final = "STREAM packet is not fulfilled"
+
 _ASKS_FOR_ASSET: Final = (ConnectionNewAddress, ConnectionAssetDetails)
 _ASKS_FOR_MAXIMA: Final = (
     ConnectionNewAddress,
@@ -70,6 +73,9 @@ class Asset:
 class Limits:
     packet_amount: int = U64_MAX  # the largest amount of one packet
     stream_amount: int = U64_MAX  # the largest amount of one stream, told to the sender
+
+
+NO_LIMITS: Final = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ def receive(
     secret: bytes,
     address: str,
     asset: Asset,
-    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    limits: Limits = NO_LIMITS,
     random_octets: RandomOctets = secrets.token_bytes,
 ) -> Payment | Reject:
     """The payment that `prepare` makes on the connection with this secret, or why it makes none.
@@ -116,8 +122,8 @@ def receive(
     keys = keys_of(secret)
     try:
         request = keys.open(prepare.data)
-    except InvalidPacket as error:
-        return Reject(Code.F06_UNEXPECTED_PAYMENT, address, str(error))
+    except InvalidPacket:
+        return Reject(Code.F06_UNEXPECTED_PAYMENT, address, "no STREAM packet of this connection")
     if request.ilp_type != TYPE_PREPARE:
         return Reject(Code.F00_BAD_REQUEST, address, "STREAM packet is not meant for a Prepare")
     reply = _Reply(keys, address, request, prepare.amount, asset, limits, random_octets)
@@ -129,16 +135,13 @@ def _decide(
 ) -> Payment | Reject:
     if any(isinstance(frame, ConnectionClose) for frame in request.frames):
         closed = ConnectionClose(ErrorCode.NO_ERROR, "")
-        return reply.reject(Code.F99_APPLICATION_ERROR, "connection closed", closed)
+        return reply.reject(Code.F99_APPLICATION_ERROR, _NOT_FULFILLED, closed)
     if prepare.amount < request.amount:
-        return reply.reject(
-            Code.F99_APPLICATION_ERROR,
-            f"expected at least {request.amount}, got {prepare.amount}",
-        )
+        return reply.reject(Code.F99_APPLICATION_ERROR, _NOT_FULFILLED)
     fulfillment = keys.fulfil(prepare.data)
     if not hmac.compare_digest(condition_of(fulfillment), prepare.condition):
         # Senders probe a path in this way, with conditions that nobody can fulfil.
-        return reply.reject(Code.F99_APPLICATION_ERROR, "condition is not this connection's")
+        return reply.reject(Code.F99_APPLICATION_ERROR, _NOT_FULFILLED)
     return Payment(prepare.amount, fulfillment, reply)
 
 
