@@ -227,7 +227,9 @@ def test_a_callback_is_tried_again_while_it_may_be_taken(
 ) -> None:
     waits: list[float] = []
     peer.statuses = iter(statuses)
-    HttpOutbound(ANYWHERE, waits.append).call_back(f"{peer.url}/callback", {"Request-Id": "r"}, b"reply", 30)
+    HttpOutbound(ANYWHERE, waits.append).call_back(
+        f"{peer.url}/callback", {"Request-Id": "r"}, b"reply", 30
+    )
     assert [body for _, _, body in peer.requests] == [b"reply"] * len(statuses)
     assert waits == sorted(waits) and sum(waits) < 10
     assert ("was not taken" in caplog.text) is not taken
