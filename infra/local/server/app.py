@@ -19,6 +19,7 @@ from farthing.agent.relay_client import SocketRelays
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.nostr.messages import notice
+from farthing.ports.hosts import HostRules
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
 from farthing.store.sqlite import SqliteEngine
@@ -86,10 +87,11 @@ class Server:
         self._connections = LocalConnections(
             self._mailbox, backlog, self._hub, self._meter, settings.workers
         )
-        self._outbound = LocalOutbound(self._hub, self._mailbox)
+        rules = HostRules(settings.allow_private_hosts)
+        self._outbound = LocalOutbound(self._hub, self._mailbox, rules)
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(), in_order=True, alone=True,
+            SocketRelays(rules), in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
         ensure_local_peer(agent.ledger, settings)
