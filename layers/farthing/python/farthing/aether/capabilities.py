@@ -86,20 +86,25 @@ def canonical_json(
 
 
 def token_id(issuer: str, subject: str, capability: str, caveats: Mapping[str, object]) -> str:
-    return blake3(canonical_json(issuer, subject, capability, caveats)).hexdigest()
+    """The hash that the issuer signs, and by which the token is counted and revoked."""
+    try:
+        return blake3(canonical_json(issuer, subject, capability, caveats)).hexdigest()
+    except orjson.JSONEncodeError:  # a lone surrogate
+        raise CapabilityRefused("capability: expected valid Unicode") from None
 
 
 def issue(
-    seed: bytes, *, subject: str, capability: str, caveats: Mapping[str, object]
+    seed: bytes, *, subject: str, capability: str, caveats: dict[str, object]
 ) -> dict[str, Any]:
     """A signed token, as JSON has it. Raises CapabilityRefused where nobody would take it."""
+    parse_caveats(caveats)
     issuer = keys.public_key(seed)
     identity = token_id(issuer, subject, capability, caveats)
     token = {
         "issuer": issuer,
         "subject": subject,
         "capability": capability,
-        "caveats": dict(caveats),
+        "caveats": caveats,
         "sig": keys.sign(seed, bytes.fromhex(identity)),
     }
     parse_token(token)
@@ -119,10 +124,7 @@ def parse_token(value: object) -> Token:
     if type(capability) is not str:
         raise CapabilityRefused("capability: expected text")
     caveats = parse_caveats(value["caveats"])
-    try:
-        identity = token_id(issuer, subject, capability, value["caveats"])
-    except orjson.JSONEncodeError:  # a lone surrogate
-        raise CapabilityRefused("capability: expected valid Unicode") from None
+    identity = token_id(issuer, subject, capability, value["caveats"])
     return Token(identity, issuer, subject, capability, caveats, value["sig"])
 
 

@@ -30,8 +30,8 @@ MAX_COUNTER: Final = 2**64 - 2  # Noise reserves the last number
 
 # The XX pattern: what each message carries, by turns from the initiator and the responder.
 _MESSAGES: Final = (("e",), ("e", "ee", "s", "es"), ("s", "se"))
-_STATE = struct.Struct(f">?BB{KEY}s{KEY}s{KEY}s{KEY}s{KEY}s{KEY}s")
-_NONE: Final = bytes(KEY)
+# Who we are, messages, nonce, which of the last four keys are there, and six times 32 octets.
+_STATE = struct.Struct(">?BBB" + f"{KEY}s" * 6)
 
 _u32be = struct.Struct(">I").pack
 _u64be = struct.Struct(">Q")
@@ -100,18 +100,21 @@ class Handshake:
             self.initiator,
             self.messages,
             self.nonce,
+            sum(1 << at for at, value in enumerate(optional) if value),
             self.chaining_key,
             self.hash,
-            *(value or _NONE for value in optional),
+            *optional,  # filled up with zeros
         )
 
     @classmethod
     def from_bytes(cls, octets: bytes) -> "Handshake":
         try:
-            initiator, messages, nonce, chaining_key, digest, *optional = _STATE.unpack(octets)
+            initiator, messages, nonce, there, chaining_key, digest, *optional = _STATE.unpack(
+                octets
+            )
         except struct.error:
             raise ValueError(f"a handshake has {_STATE.size} octets, got {len(octets)}") from None
-        values = (b"" if value == _NONE else value for value in optional)
+        values = (value if there >> at & 1 else b"" for at, value in enumerate(optional))
         return cls(initiator, messages, nonce, chaining_key, digest, *values)
 
     @property
