@@ -140,7 +140,8 @@ def one(dice: random.Random) -> str:
                 judge_chain(chain)
                 assert chain == CHAIN, f"a forged chain was taken: {chain}"
             case "toon":
-                judge_event({**toon.loads(mutate(dice, dice.choice(TOONS))).as_dict(), "tags": []})
+                event = toon.loads(mutate(dice, dice.choice(TOONS)), max_tags=2500)
+                events.check(event, policies.standard(NOW_NS, 60))
     except AetherError as error:
         return f"{kind} {error.code}"
     return f"{kind} taken"

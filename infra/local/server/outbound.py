@@ -1,0 +1,167 @@
+"""Requests to peers from the local server. A handler in the hub must not block the others: its
+requests go out from the event loop, where many wait at once for next to nothing."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.abc import ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+from farthing.aws.outbound import LARGEST_REPLY, HttpOutbound
+from farthing.ports.hosts import PRIVATE, HostNotAllowed, HostRules, is_literal, is_public
+from farthing.ports.outbound import (
+    OutboundFailed,
+    OutboundTimeout,
+    Response,
+    attempts,
+    may_be_taken_later,
+)
+from infra.local.server.workers import Mailbox
+from infra.local.server.write_hub import Outcome, WriteHub
+
+log = logging.getLogger("farthing")
+
+# Each carries one packet at a time: with a next hop 100 ms away, 1,280 a second. A relay of our own
+# kind takes 200 from an address, where it is not told otherwise.
+_CONNECTIONS_TO_A_HOST = 128
+
+
+class LocalOutbound:
+    """Made in the event loop, and closed there."""
+
+    def __init__(self, hub: WriteHub, mailbox: Mailbox, rules: HostRules) -> None:
+        self._hub = hub
+        self._mailbox = mailbox
+        self._rules = rules
+        self._blocking = HttpOutbound(rules)  # for threads that may wait
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0, limit_per_host=_CONNECTIONS_TO_A_HOST, resolver=_CheckedResolver(rules)
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._callbacks: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        for callback in self._callbacks:
+            callback.cancel()  # whoever misses it asks again
+        await asyncio.gather(*self._callbacks, return_exceptions=True)
+        await self._session.close()
+
+    def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
+        if not self._hub.is_inside():
+            return self._blocking.post(url, headers, body, timeout)
+
+        def start(resume: Callable[[Outcome], None]) -> None:
+            self._mailbox.put(lambda: self._begin(url, headers, body, timeout, resume))
+
+        response: Response = self._hub.wait_outside(start)
+        return response
+
+    def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
+        def begin() -> None:
+            work = self._call_back(url, headers, body, seconds)
+            task = asyncio.get_running_loop().create_task(work)
+            self._callbacks.add(task)
+            task.add_done_callback(self._callbacks.discard)
+
+        if self._hub.is_inside():
+            # Runs when the handler is through, and so behind its response.
+            self._hub.submit(lambda: None, lambda _: begin())
+        else:
+            self._blocking.call_back(url, headers, body, seconds)
+
+    async def _call_back(
+        self, url: str, headers: Mapping[str, str], body: bytes, seconds: float
+    ) -> None:
+        trouble = ""
+        for wait, left in attempts(seconds):
+            await asyncio.sleep(wait)
+            try:
+                status = (await self._post(url, headers, body, left)).status
+            except OutboundFailed as error:
+                trouble = str(error)
+                continue
+            trouble = f"status {status}" if status >= 300 else ""
+            if not may_be_taken_later(status):
+                break
+        if trouble:
+            log.warning("a callback was not taken: %s", trouble)
+
+    def _begin(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeout: float,
+        resume: Callable[[Outcome], None],
+    ) -> None:
+        async def work() -> None:
+            try:
+                resume((await self._post(url, headers, body, timeout), None))
+            except OutboundFailed as error:
+                resume((None, error))
+            except BaseException as error:  # whoever waits must not wait for ever
+                resume((None, OutboundFailed(type(error).__name__)))
+                raise
+
+        task = asyncio.get_running_loop().create_task(work())
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _post(
+        self, url: str, headers: Mapping[str, str], body: bytes, timeout: float
+    ) -> Response:
+        try:
+            self._check_literal(url)
+            async with self._session.post(
+                url, data=body, headers=headers, timeout=aiohttp.ClientTimeout(total=timeout),
+                allow_redirects=False,  # a redirect would lead away from the registered host
+            ) as reply:  # fmt: skip
+                return Response(reply.status, await _read(reply))
+        except HostNotAllowed as error:
+            raise OutboundFailed(str(error)) from None
+        except aiohttp.ConnectionTimeoutError:
+            raise OutboundFailed("no connection in time") from None
+        except TimeoutError:
+            raise OutboundTimeout("no answer in time") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise OutboundFailed(type(error).__name__) from None
+
+    def _check_literal(self, url: str) -> None:
+        """aiohttp does not resolve a host that is an IP address, so the resolver never sees it."""
+        parts = urlsplit(url)
+        if is_literal(parts.hostname or ""):
+            self._rules.addresses(parts.hostname or "", parts.port or 0)
+
+
+class _CheckedResolver(ThreadedResolver):
+    """Resolves a name, and fails where the rules do not allow its addresses."""
+
+    def __init__(self, rules: HostRules) -> None:
+        super().__init__()
+        self._rules = rules
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await super().resolve(host, port, family)
+        if not self._rules.allow_private and not all(is_public(each["host"]) for each in found):
+            raise HostNotAllowed(f"{host} {PRIVATE}")
+        return found
+
+
+async def _read(reply: aiohttp.ClientResponse) -> bytes:
+    """The body, as far as it can be a packet."""
+    parts: list[bytes] = []
+    left = LARGEST_REPLY
+    while left > 0 and (part := await reply.content.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
