@@ -41,6 +41,7 @@ from farthing.store.counting import CountingEngine
 from farthing.store.ledger import Peer, hash_token
 from farthing.store.memory import MemoryEngine
 from farthing.store.table import VOLATILE, Item, Put, TransactWrite
+from farthing.surface import ANSWERED
 from infra.costs.bill import Usage
 from infra.costs.prices import Unit
 
@@ -94,6 +95,8 @@ class Measured:
 class _Clients:
     """The port to clients: takes every frame and remembers how many, and how long."""
 
+    carries_replies = False
+
     def __init__(self) -> None:
         self.frames: list[int] = []
 
@@ -138,7 +141,7 @@ class Scene:
             secret_key=_OWNER.hex(), requests_per_second=0, packets_per_minute=MILLION,
             price_per_byte=settings.price_per_byte or 1,
         )  # fmt: skip
-        self.agent = Agent(own, self.engine, self._clients, meter=PowertoolsMeter(), clock=_clock)
+        self.agent = Agent(own, self.engine, self._clients, meter=PowertoolsMeter(own.table_prefix), clock=_clock)
         self._moment = self.agent.now_ms
         self._numbers = iter(range(10**9))
         self.agent.ledger.add_peer(Peer("payer", hash_token(_TOKEN)))
@@ -206,6 +209,14 @@ class Scene:
         self._frame(name, "CLOSE", "first")  # the challenge goes with the first message
         return name
 
+    def _answer(self, connection: str, *parts: object) -> str:
+        """What the route's response carries back; answers of other routes are posted."""
+        answer = self._frame(connection, *parts) or ""
+        if answer and parts[0] not in ANSWERED:
+            self._clients.post(connection, [answer])
+            return ""
+        return answer
+
     def _message(self, function: str, messages: Iterable[Sequence[object]]) -> Measured:
         """Messages of one connection: the frame in, the frames out, and the answer."""
         name = self._connected(f"{function} {next(self._numbers)}")
@@ -213,8 +224,7 @@ class Scene:
         answers: list[str] = []
         run = self._run(
             function,
-            [lambda parts=parts: answers.append(self._frame(name, *parts) or "")
-             for parts in given],
+            [lambda parts=parts: answers.append(self._answer(name, *parts)) for parts in given],
         )  # fmt: skip
         size = sum(len(answer.encode()) for answer in answers)
         arrived = sum(_messages(len(orjson.dumps(parts))) for parts in given)

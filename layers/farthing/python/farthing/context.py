@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from farthing.ports.connections import Connections
 from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
+from farthing.ports.recipients import NoRecipientQueue, RecipientQueue
 from farthing.ports.relays import NoRelays, Relays
 from farthing.settings import Settings
 from farthing.store.changes import ChangeLog
@@ -37,6 +38,7 @@ class Agent:
     outbound: Outbound = field(default_factory=NoOutbound)
     meter: Meter = field(default_factory=NoMeter)
     relays: Relays = field(default_factory=NoRelays)
+    recipients: RecipientQueue = field(default_factory=NoRecipientQueue)
     clock: Callable[[], float] = time.time
     # Whether messages of a connection are handled in the order in which they were sent.
     in_order: bool = False

@@ -7,7 +7,9 @@ from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.nostr.messages import Verb
 from farthing.relay.caller import Caller
+from farthing.relay.fan_out import settle_deliveries
 from farthing.relay.receive import Answer, receive
+from farthing.surface import ANSWERED
 
 Event = Mapping[str, Any]
 Response = dict[str, Any]
@@ -23,11 +25,22 @@ def message_handler(verbs: Mapping[Verb, Answer]) -> Handler:
     def handler(event: Event, _context: object) -> Response:
         agent = runtime.agent()
         reply = receive(agent, caller_of(agent, event), event.get("body") or "", verbs)
+        response = DONE if reply is None else _answer(agent, event["requestContext"], reply)
         flush(agent)
-        # The body travels back to the client as one frame: it costs no @connections request.
-        return DONE if reply is None else {"statusCode": 200, "body": reply}
+        return response
 
     return handler
+
+
+def _answer(agent: Agent, context: Mapping[str, Any], reply: str) -> Response:
+    """Send the last frame of an answer: as the response where the route has one, which costs no
+    request of its own, and else by a post like those before it."""
+    if agent.connections.carries_replies or context["routeKey"] in ANSWERED:
+        return {"statusCode": 200, "body": reply}
+    connection_id = context["connectionId"]
+    delivery = agent.connections.post(connection_id, [reply])
+    settle_deliveries(agent, [(connection_id, delivery)])
+    return DONE
 
 
 def caller_of(agent: Agent, event: Event) -> Caller:

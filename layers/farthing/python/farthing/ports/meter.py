@@ -10,6 +10,8 @@ class Metric(StrEnum):
     EVENTS_DELIVERED = "EventsDelivered"
     FRAMES_TOO_LARGE = "FramesTooLarge"
     CLIENTS_TOO_SLOW = "ClientsTooSlow"
+    DELIVERIES_POSTPONED = "DeliveriesPostponed"  # the way to clients was busy
+    DELIVERIES_GIVEN_UP = "DeliveriesGivenUp"  # and stayed so for too long
     CONNECTIONS_FORGOTTEN = "ConnectionsForgotten"
     INTERNAL_ERRORS = "InternalErrors"
     PACKETS_FULFILLED = "PacketsFulfilled"
@@ -18,6 +20,11 @@ class Metric(StrEnum):
     REVENUE = "Revenue"  # what was paid, overpayment included
     PRICE = "Price"  # what was asked for
     HOLDS_RELEASED = "HoldsReleased"
+
+
+def metric_namespace(prefix: str) -> str:
+    """The namespace of a deployment's metrics in CloudWatch: two deployments do not mix theirs."""
+    return prefix.strip("-_./") or "farthing"
 
 
 class Meter(Protocol):

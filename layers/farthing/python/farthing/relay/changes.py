@@ -19,10 +19,10 @@ from farthing.nostr.feed import (
 )
 from farthing.nostr.filters import Filter, InvalidFilter
 from farthing.nostr.kinds import PRIVATE_KINDS
-from farthing.nostr.messages import ClientMessage, Refused, check_subscription_id
+from farthing.nostr.messages import ClientMessage, Prefix, Refused, check_subscription_id
 from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
-from farthing.relay.fan_out import settle_deliveries
+from farthing.relay.fan_out import BUSY, settle_deliveries
 from farthing.relay.subscribe import Overtaken, TooManySubscriptions, open_subscription
 from farthing.relay.visibility import check_readable, is_visible
 from farthing.store.changes import Change
@@ -247,4 +247,6 @@ class _Answer:
         agent, connection_id = self._agent, self._subscription.connection_id
         delivery = agent.connections.post_in_order(connection_id, [frame], live=self._live)
         settle_deliveries(agent, [(connection_id, delivery)])
+        if delivery is Delivery.BUSY:  # told to who asked; a live feed goes on from here later
+            raise Refused(Prefix.ERROR, BUSY)
         return delivery not in (Delivery.GONE, Delivery.SLOW)

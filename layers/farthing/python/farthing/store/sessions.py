@@ -58,6 +58,14 @@ class Feed(StrEnum):
     CHANGES = "l"  # CHANGES, live: entries of the numbered log
 
 
+class Place(NamedTuple):
+    """A subscription as the index names it."""
+
+    connection_id: str
+    subscription_id: str
+    order: int
+
+
 class Lease(NamedTuple):
     """The time for which one caller serves a subscription alone."""
 
@@ -326,29 +334,48 @@ class Sessions:
         self, events: Sequence[Event], feed: Feed = Feed.EVENTS
     ) -> Iterator[tuple[Event, Subscription]]:
         """Each event with each open subscription that one of its filters matches."""
+        return self.matching(self.candidates(events, feed))
+
+    def candidates(
+        self, events: Sequence[Event], feed: Feed = Feed.EVENTS
+    ) -> list[tuple[Event, list[Place]]]:
+        """Each event with the subscriptions that the index names for it, each once. Whether they
+        are open and match is for `matching` to say."""
         hints = self._hints(key for event in events for key in event_keys(event, feed))
-        wanted = {place for places in hints.values() for place, _ in places}
+        return [
+            (event, list(dict.fromkeys(
+                place for key in event_keys(event, feed) for place in hints[key]
+            )))
+            for event in events
+        ]  # fmt: skip
+
+    def matching(
+        self, candidates: Sequence[tuple[Event, Sequence[Place]]]
+    ) -> Iterator[tuple[Event, Subscription]]:
+        """Each event with those of its candidates that are open and match it."""
+        wanted = {
+            (place.connection_id, place.subscription_id)
+            for _, places in candidates
+            for place in places
+        }
         if not wanted:
             return
         items = self._engine.get_many(
-            Table.SESSIONS, [_subscription_key(*place) for place in sorted(wanted)]
+            Table.SESSIONS, [_subscription_key(*key) for key in sorted(wanted)]
         )
         subscriptions = {
-            place: _subscription(*place, items.get(_subscription_key(*place))) for place in wanted
+            key: _subscription(*key, items.get(_subscription_key(*key))) for key in wanted
         }
-        for event in events:
-            candidates = dict.fromkeys(
-                hint for key in event_keys(event, feed) for hint in hints[key]
-            )
-            for place, order in candidates:
-                subscription = subscriptions[place]
+        for event, places in candidates:
+            for connection_id, subscription_id, order in places:
+                subscription = subscriptions[connection_id, subscription_id]
                 if subscription is None or subscription.order != order:
                     continue
                 if any(filter.matches(event) for filter in subscription.filters):
                     yield event, subscription
 
-    def _hints(self, keys: Iterable[str]) -> dict[str, list[tuple[tuple[str, str], int]]]:
-        """((connection id, subscription id), order) of every entry under each key."""
+    def _hints(self, keys: Iterable[str]) -> dict[str, list[Place]]:
+        """The place of every entry under each key."""
         distinct = list(dict.fromkeys(keys))
         queries = [Query(Table.SESSIONS, key) for key in distinct]
         hints = {}
@@ -359,7 +386,7 @@ class Sessions:
             if page.after is not None:
                 rest = Query(query.table, query.pk, after=page.after)
                 rows.extend(read_all(self._engine, rest))
-            hints[key] = [_hint(row.sk) for row in rows]
+            hints[key] = [_place(row.sk) for row in rows]
         return hints
 
 
@@ -367,9 +394,9 @@ def _listed_id(sk: str) -> str:
     return sk.split("#", 2)[2]
 
 
-def _hint(sk: str) -> tuple[tuple[str, str], int]:
+def _place(sk: str) -> Place:
     connection_id, order, subscription_id = sk.split("#", 2)
-    return (connection_id, subscription_id), int(order)
+    return Place(connection_id, subscription_id, int(order))
 
 
 def _connection(connection_id: str, item: Item) -> Connection:
