@@ -9,14 +9,14 @@ import pytest
 from aiohttp import web
 
 from farthing.agent.relay_client import SocketRelays
-from farthing.ports.hosts import HostRules
+from farthing.ports.hosts import ANYWHERE
 from farthing.ports.relays import ReadLimits, RelayFailed
 from tests.e2e.authors import Author
 from tests.e2e.client import Background, RawClient
 from tests.e2e.relay_process import RelayProcess
 
 ALL = [{"kinds": [1]}]
-HERE = SocketRelays(HostRules(allow_private=True))
+HERE = SocketRelays(ANYWHERE)
 
 
 def limits(events: int = 10, seconds: float = 10, octets: int = 10**6) -> ReadLimits:

@@ -16,12 +16,13 @@ from farthing.store.dynamodb import DynamoDBEngine
 
 def make_agent() -> Agent:
     settings = Settings.from_env(with_secrets(os.environ))
+    rules = HostRules(settings.allow_private_hosts, only_encrypted=True)
     return Agent(
         settings=settings,
         engine=DynamoDBEngine(prefix=settings.table_prefix),
         connections=GatewayConnections(os.environ["FARTHING_CONNECTIONS_URL"]),
-        outbound=LambdaOutbound(function=os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "")),
-        relays=SocketRelays(HostRules(settings.allow_private_hosts, only_encrypted=True)),
+        outbound=LambdaOutbound(rules, function=os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "")),
+        relays=SocketRelays(rules),
         meter=PowertoolsMeter(),
     )
 

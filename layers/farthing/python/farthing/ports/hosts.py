@@ -19,6 +19,9 @@ AddressInfo = tuple[Any, Any, int, str, Any]
 Resolve = Callable[[str, int], list[AddressInfo]]
 
 
+PRIVATE = "is at a private address; FARTHING_ALLOW_PRIVATE_HOSTS=1 allows it"
+
+
 class HostNotAllowed(ValueError):
     """The host is private, or the scheme is not allowed."""
 
@@ -79,9 +82,7 @@ class HostRules:
         if not self.allow_private:
             for info in found:
                 if not is_public(info[4][0]):
-                    raise HostNotAllowed(
-                        f"{host} is a private address; FARTHING_ALLOW_PRIVATE_HOSTS=1 allows it"
-                    )
+                    raise HostNotAllowed(f"{host} {PRIVATE}")
         return found
 
     def connect(self, host: str, port: int, timeout: float) -> socket.socket:
@@ -99,3 +100,7 @@ class HostRules:
             return connection
         assert trouble is not None
         raise trouble
+
+
+# For whoever types a command: the user has named the hosts.
+ANYWHERE = HostRules(allow_private=True)
