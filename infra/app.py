@@ -28,8 +28,10 @@ def build(
     """A rehearsal brings stacks of its own, where its emulator differs from AWS."""
     deployment = Deployment.from_context(app.node.try_get_context, app.node.get_all_context())
     kept = storage(app, "FarthingStorage", deployment)
-    doors = edge(app, "FarthingEdge", deployment)
-    relay = RelayStack(app, "FarthingRelay", deployment, kept, doors, layer_platform=layer_platform)
+    gateways = edge(app, "FarthingEdge", deployment)
+    relay = RelayStack(
+        app, "FarthingRelay", deployment, kept, gateways, layer_platform=layer_platform
+    )
     if deployment.analytics:
         AnalyticsStack(app, "FarthingAnalytics", deployment, kept, relay.public_key)
     if deployment.operations:

@@ -60,7 +60,7 @@ class Deployment:
         "Reserved concurrency of functions; `{}` for an account whose limit is 10",
     )
     log_days: int = _option(30, "Days that logs are kept")
-    throttle_rate: int = _option(500, "Messages, and requests, per second that the doors let in")
+    throttle_rate: int = _option(500, "Messages, and requests, per second that are let in")
     throttle_burst: int = _option(1000, "And how many at once")
 
     # One URL for everything

@@ -1,4 +1,4 @@
-"""One URL for everything: CloudFront in front of both doors.
+"""One URL for everything: CloudFront in front of both gateways.
 
 A WebSocket API cannot answer plain HTTP, and Nostr wants the relay information document on the
 relay's own URL (NIP-11). So whoever is not opening a socket is led to the HTTP API.
@@ -13,7 +13,7 @@ from aws_cdk import aws_cloudfront_origins as origins
 from constructs import Construct
 
 from infra.deployment import Deployment
-from infra.gateway import STAGE, Addresses, Doors
+from infra.gateway import STAGE, Addresses, Gateways
 from infra.routes import WEB_PATHS
 
 CHOOSE_ORIGIN = Path(__file__).with_name("choose_origin.js")
@@ -23,11 +23,13 @@ _WEB = "web"  # the script knows it by this name
 class FrontDoor(Construct):
     """The distribution, and the name it goes by."""
 
-    def __init__(self, scope: Construct, id: str, deployment: Deployment, doors: Doors) -> None:
+    def __init__(
+        self, scope: Construct, id: str, deployment: Deployment, gateways: Gateways
+    ) -> None:
         super().__init__(scope, id)
-        socket = _origin(Fn.select(1, Fn.split("://", doors.socket_api.api_endpoint)), "socket",
+        socket = _origin(Fn.select(1, Fn.split("://", gateways.socket_api.api_endpoint)), "socket",
                          path=f"/{STAGE}")  # fmt: skip
-        web = _origin(Fn.select(1, Fn.split("://", doors.web_api.api_endpoint)), _WEB)
+        web = _origin(Fn.select(1, Fn.split("://", gateways.web_api.api_endpoint)), _WEB)
         self._distribution = cloudfront.Distribution(
             self,
             "Distribution",
@@ -93,19 +95,21 @@ def _named(scope: Construct, deployment: Deployment) -> dict[str, object]:
 
 
 class EdgeStack(Stack):
-    """The doors and, where the operator wants it, the one URL in front of them."""
+    """The gateways and, where the operator wants it, the one URL in front of them."""
 
     def __init__(self, scope: Construct, id: str, deployment: Deployment) -> None:
         super().__init__(scope, id)
-        self.doors = Doors(self, "Doors", deployment)
-        self.front = FrontDoor(self, "Front", deployment, self.doors) if deployment.edge else None
+        self.gateways = Gateways(self, "Gateways", deployment)
+        self.front = (
+            FrontDoor(self, "Front", deployment, self.gateways) if deployment.edge else None
+        )
         self.addresses = self.public_addresses()
         CfnOutput(self, "RelayUrl", value=self.addresses.relay)
         CfnOutput(self, "IlpUrl", value=f"{self.addresses.web}/ilp")
         CfnOutput(self, "WebUrl", value=self.addresses.web)
 
     def public_addresses(self) -> Addresses:
-        own = self.doors.addresses()
+        own = self.gateways.addresses()
         if self.front is None:
             return own
         host = self.front.host

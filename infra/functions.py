@@ -14,7 +14,7 @@ from constructs import Construct
 from farthing.settings import PREFIX
 from farthing.store.table import Table
 from infra.deployment import Deployment
-from infra.gateway import Addresses, Doors
+from infra.gateway import Addresses, Gateways
 from infra.permissions import CALLING_THEMSELVES, KEY, POSTING, SETTLEMENT_TOKEN, TABLES
 from infra.records import log_group
 
@@ -32,7 +32,7 @@ class Surroundings:
     layer: awslambda.ILayerVersion
     tables: Mapping[Table, dynamodb.ITable]
     key: secretsmanager.ISecret
-    doors: Doors
+    gateways: Gateways
     addresses: Addresses
 
 
@@ -107,10 +107,10 @@ def _let_use_tables(role: iam.Role, name: str, around: Surroundings) -> None:
 
 def _let_post(role: iam.Role, name: str, around: Surroundings) -> None:
     if name in POSTING:
-        stage = around.doors.socket_stage.stage_name
+        stage = around.gateways.socket_stage.stage_name
         arn = Stack.of(role).format_arn(
             service="execute-api",
-            resource=around.doors.socket_api.api_id,
+            resource=around.gateways.socket_api.api_id,
             resource_name=f"{stage}/*/@connections/*",
         )
         role.add_to_policy(

@@ -1,4 +1,4 @@
-"""The two doors: a WebSocket API for clients, an HTTP API for peers and pages."""
+"""The two gateways: a WebSocket API for clients, an HTTP API for peers and pages."""
 
 import json
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ _LOGGED = ("requestId", "requestTime", "routeKey", "status", "responseLatency", 
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where clients, peers and functions find the doors."""
+    """Where clients, peers and functions find the gateways."""
 
     relay: str
     web: str
     connections: str
 
 
-class Doors(Construct):
+class Gateways(Construct):
     """Routes are added by those who serve them."""
 
     def __init__(self, scope: Construct, id: str, deployment: Deployment) -> None:

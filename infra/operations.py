@@ -12,7 +12,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from farthing.relay.meter import Metric
+from farthing.ports.meter import Metric
 from farthing.store.table import Table
 from infra.brake import Brake
 from infra.deployment import Deployment

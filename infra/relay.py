@@ -46,7 +46,7 @@ class RelayStack(Stack):
             LibraryLayer(self, "Library", platform=layer_platform),
             storage.tables,
             storage.key,
-            edge.doors,
+            edge.gateways,
             edge.addresses,
         )
         self.functions: dict[str, RelayFunction] = {}
@@ -68,7 +68,7 @@ class RelayStack(Stack):
             apigateway.WebSocketRoute(
                 self,
                 f"{id}Route",
-                web_socket_api=self._around.doors.socket_api,
+                web_socket_api=self._around.gateways.socket_api,
                 route_key=route_key,
                 integration=integrations.WebSocketLambdaIntegration(
                     f"{id}Integration", self.function(name)
@@ -87,7 +87,7 @@ class RelayStack(Stack):
             apigateway.HttpRoute(
                 self,
                 f"{_id(route)}Route",
-                http_api=self._around.doors.web_api,
+                http_api=self._around.gateways.web_api,
                 route_key=apigateway.HttpRouteKey.with_(path, apigateway.HttpMethod[method]),
                 integration=integration,
             )

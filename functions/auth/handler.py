@@ -1,6 +1,6 @@
 """AUTH (NIP-42)."""
 
-from farthing.cloud.sockets import message_handler
+from farthing.handlers.sockets import message_handler
 from farthing.nostr.messages import Verb
 from farthing.relay.authenticate import auth
 

@@ -1,6 +1,6 @@
 """CHANGES: the changes feed (NIP-CF)."""
 
-from farthing.cloud.sockets import message_handler
+from farthing.handlers.sockets import message_handler
 from farthing.nostr.messages import Verb
 from farthing.relay.changes import changes
 

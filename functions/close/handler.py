@@ -1,6 +1,6 @@
 """CLOSE: end a subscription."""
 
-from farthing.cloud.sockets import message_handler
+from farthing.handlers.sockets import message_handler
 from farthing.nostr.messages import Verb
 from farthing.relay.subscribe import close
 

@@ -1,7 +1,7 @@
 """$connect: note the connection and the challenge that it will be sent."""
 
-from farthing.cloud import runtime
-from farthing.cloud.sockets import DONE, Event, Response
+from farthing.handlers import runtime
+from farthing.handlers.sockets import DONE, Event, Response
 from farthing.relay.connect import connect
 
 runtime.warm_up()

@@ -1,7 +1,7 @@
 """$disconnect: forget the connection. Best effort by API Gateway's word; the rest expires."""
 
-from farthing.cloud import runtime
-from farthing.cloud.sockets import DONE, Event, Response
+from farthing.handlers import runtime
+from farthing.handlers.sockets import DONE, Event, Response
 from farthing.relay.connect import disconnect
 
 runtime.warm_up()

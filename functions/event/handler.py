@@ -1,6 +1,6 @@
 """EVENT: publish."""
 
-from farthing.cloud.sockets import message_handler
+from farthing.handlers.sockets import message_handler
 from farthing.nostr.messages import Verb
 from farthing.relay.publish import event
 

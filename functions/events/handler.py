@@ -1,8 +1,9 @@
 """POST /v1/events: an event by plain HTTP. Stored where writing it is free, else its price."""
 
-from farthing.cloud import runtime
-from farthing.cloud.sockets import flush
-from farthing.cloud.web import (
+from farthing.connector.quotes import InvalidQuoteRequest, quote_event
+from farthing.handlers import runtime
+from farthing.handlers.sockets import flush
+from farthing.handlers.web import (
     Event,
     InvalidBody,
     Response,
@@ -12,7 +13,6 @@ from farthing.cloud.web import (
     method_of,
     problem,
 )
-from farthing.ilp.quotes import InvalidQuoteRequest, quote_event
 from farthing.nostr.events import InvalidEvent, parse_event, verify
 from farthing.nostr.messages import Refused
 from farthing.relay.policies import check_policies

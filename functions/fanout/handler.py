@@ -1,8 +1,8 @@
 """Stream of the events table: new events to the subscriptions that want them."""
 
-from farthing.cloud import runtime
-from farthing.cloud.sockets import Event, Response, flush
-from farthing.cloud.streams import new_events, report_failures
+from farthing.handlers import runtime
+from farthing.handlers.sockets import Event, Response, flush
+from farthing.handlers.streams import new_events, report_failures
 from farthing.relay.fan_out import fan_out
 
 runtime.warm_up()

@@ -5,8 +5,8 @@ from typing import Any
 
 import urllib3
 
-from farthing.cloud import runtime
-from farthing.cloud.sockets import Event, Response
+from farthing.handlers import runtime
+from farthing.handlers.sockets import Event, Response
 
 runtime.warm_up()
 

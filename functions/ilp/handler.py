@@ -1,10 +1,10 @@
 """POST /ilp: packets from peers (ILP over HTTP), and the replies that go by callback."""
 
-from farthing.cloud import runtime
-from farthing.cloud.outbound import CALLBACK, LambdaOutbound
-from farthing.cloud.sockets import flush
-from farthing.cloud.web import Event, Response, body_of, octets_answer, problem
-from farthing.ilp.requests import HttpError, receive_packet
+from farthing.aws.outbound import CALLBACK, LambdaOutbound
+from farthing.connector.requests import HttpError, receive_packet
+from farthing.handlers import runtime
+from farthing.handlers.sockets import flush
+from farthing.handlers.web import Event, Response, body_of, octets_answer, problem
 
 runtime.warm_up()
 

@@ -1,8 +1,8 @@
 """GET on the relay's URL: the relay information document (NIP-11), and a health check."""
 
-from farthing.cloud import runtime
-from farthing.cloud.web import Event, Response, answer, header, json_answer, method_of, path_of
-from farthing.nostr.information import relay_information
+from farthing.handlers import runtime
+from farthing.handlers.web import Event, Response, answer, header, json_answer, method_of, path_of
+from farthing.relay.information import relay_information
 
 runtime.warm_up()
 

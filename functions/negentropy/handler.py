@@ -1,6 +1,6 @@
 """NEG-OPEN, NEG-MSG, NEG-CLOSE: set reconciliation (NIP-77)."""
 
-from farthing.cloud.sockets import message_handler
+from farthing.handlers.sockets import message_handler
 from farthing.nostr.messages import Verb
 from farthing.relay.reconcile import neg_close, neg_msg, neg_open
 

@@ -1,8 +1,8 @@
 """Stream of the change log: new entries to live CHANGES subscriptions."""
 
-from farthing.cloud import runtime
-from farthing.cloud.sockets import Event, Response, flush
-from farthing.cloud.streams import new_entries, report_failures
+from farthing.handlers import runtime
+from farthing.handlers.sockets import Event, Response, flush
+from farthing.handlers.streams import new_entries, report_failures
 from farthing.relay.changes import push_changes
 
 runtime.warm_up()

@@ -1,7 +1,8 @@
 """POST /v1/quotes: the price of an event, or of a kind and a size."""
 
-from farthing.cloud import runtime
-from farthing.cloud.web import (
+from farthing.connector.quotes import InvalidQuoteRequest, quote_event, quote_size
+from farthing.handlers import runtime
+from farthing.handlers.web import (
     Event,
     InvalidBody,
     Response,
@@ -11,7 +12,6 @@ from farthing.cloud.web import (
     method_of,
     problem,
 )
-from farthing.ilp.quotes import InvalidQuoteRequest, quote_event, quote_size
 from farthing.nostr.events import InvalidEvent, parse_event, verify
 
 runtime.warm_up()

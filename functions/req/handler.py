@@ -1,6 +1,6 @@
 """REQ: subscribe."""
 
-from farthing.cloud.sockets import message_handler
+from farthing.handlers.sockets import message_handler
 from farthing.nostr.messages import Verb
 from farthing.relay.subscribe import req
 

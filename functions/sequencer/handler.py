@@ -1,8 +1,8 @@
 """Stream of the events table: a number for every stored event."""
 
-from farthing.cloud import runtime
-from farthing.cloud.sockets import Event, Response, flush
-from farthing.cloud.streams import arrivals, report_failures
+from farthing.handlers import runtime
+from farthing.handlers.sockets import Event, Response, flush
+from farthing.handlers.streams import arrivals, report_failures
 from farthing.relay.sequence import number_events
 
 runtime.warm_up()

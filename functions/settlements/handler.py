@@ -2,8 +2,9 @@
 
 import hmac
 
-from farthing.cloud import runtime
-from farthing.cloud.web import (
+from farthing.connector.settlement import InvalidSettlement, receive_settlement
+from farthing.handlers import runtime
+from farthing.handlers.web import (
     Event,
     InvalidBody,
     Response,
@@ -13,7 +14,6 @@ from farthing.cloud.web import (
     path_of,
     problem,
 )
-from farthing.ilp.settlement import InvalidSettlement, receive_settlement
 from farthing.store.settlements import KeyUsedDifferently
 
 runtime.warm_up()

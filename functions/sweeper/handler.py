@@ -1,8 +1,8 @@
 """On a schedule: release the holds of packets that have expired."""
 
-from farthing.cloud import runtime
-from farthing.cloud.sockets import Event, Response, flush
-from farthing.relay.meter import Metric
+from farthing.handlers import runtime
+from farthing.handlers.sockets import Event, Response, flush
+from farthing.ports.meter import Metric
 
 runtime.warm_up()
 

@@ -1,8 +1,8 @@
 """On a schedule, and once after a deployment: what the agent does by itself."""
 
-from farthing.cloud import runtime
-from farthing.cloud.sockets import Event, Response, flush
-from farthing.relay.upkeep import keep_up
+from farthing.agent.upkeep import keep_up
+from farthing.handlers import runtime
+from farthing.handlers.sockets import Event, Response, flush
 
 runtime.warm_up()
 

@@ -16,23 +16,23 @@ from statistics import median
 
 import orjson
 
-from farthing.agent import Agent
-from farthing.cloud.meter import PowertoolsMeter
-from farthing.ilp.client import Payment, RelayTerms, prepare_payment
+from farthing.agent.upkeep import keep_up
+from farthing.aws.meter import PowertoolsMeter
+from farthing.connector.client import Payment, RelayTerms, prepare_payment
+from farthing.connector.requests import OCTETS, receive_packet
+from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, decode_reply, encode
-from farthing.ilp.requests import OCTETS, receive_packet
 from farthing.nostr.events import Event, sign_event
 from farthing.nostr.negentropy import Initiator, SealedVector
+from farthing.ports.connections import Delivery
+from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller
 from farthing.relay.changes import push_changes
 from farthing.relay.connect import connect, disconnect
-from farthing.relay.connections import Delivery
 from farthing.relay.fan_out import fan_out
-from farthing.relay.meter import Metric
 from farthing.relay.receive import receive
 from farthing.relay.sealed_sets import SEALED
 from farthing.relay.sequence import number_events
-from farthing.relay.upkeep import keep_up
 from farthing.relay.verbs import VERBS
 from farthing.settings import Settings
 from farthing.store.attributes import item_size

@@ -22,8 +22,8 @@ Commands = Any  # what argparse's add_subparsers gives; its type has no public n
 
 
 def run(_arguments: argparse.Namespace, settings: Settings) -> int:
-    from infra.local.folder import CannotStart
-    from infra.local.server import serve
+    from infra.local.server.app import serve
+    from infra.local.server.folder import CannotStart
 
     try:
         with asyncio.Runner(loop_factory=_new_event_loop) as runner:
@@ -42,7 +42,7 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def import_events(arguments: argparse.Namespace, settings: Settings) -> int:
-    from infra.local.transfer import import_file
+    from infra.local.commands.transfer import import_file
 
     report = import_file(Path(settings.data), arguments.file, progress=not arguments.quiet)
     print(
@@ -56,7 +56,7 @@ def import_events(arguments: argparse.Namespace, settings: Settings) -> int:
 
 
 def export_events(arguments: argparse.Namespace, settings: Settings) -> int:
-    from infra.local.transfer import NotExported, export_file
+    from infra.local.commands.transfer import NotExported, export_file
 
     filter = parse_filter(json.loads(arguments.filter))
     try:
@@ -74,7 +74,7 @@ def part(module: str, name: str) -> Command:
     which errors are a user's to read."""
 
     def command(arguments: argparse.Namespace, settings: Settings) -> int:
-        loaded = import_module(f"infra.local.{module}")
+        loaded = import_module(f"infra.local.commands.{module}")
         try:
             status: int = getattr(loaded, name)(arguments, settings)
         except loaded.ERRORS as error:
@@ -84,9 +84,9 @@ def part(module: str, name: str) -> Command:
     return command
 
 
-sync_events = part("syncing", "sync")
-rebuild_routes = part("rebuilding", "rebuild")
-report = part("reporting", "report")
+sync_events = part("sync", "sync")
+rebuild_routes = part("rebuild", "rebuild")
+report = part("report", "report")
 
 
 def _fail(error: BaseException | str) -> int:
@@ -148,7 +148,7 @@ def _add_sync(commands: Commands) -> None:
 def _add_client(commands: Commands) -> None:
     for name, about in (("post", "sign an event and pay to have it stored"),
                        ("quote", "ask what storing an event costs")):  # fmt: skip
-        command = _add(commands, name, part("payer", name), about)
+        command = _add(commands, name, part("post", name), about)
         command.add_argument("text", help="content of the event; - reads it from stdin")
         command.add_argument("--kind", type=int, default=1)
         command.add_argument(
@@ -162,7 +162,7 @@ def _add_client(commands: Commands) -> None:
             command.add_argument("--amount", type=int, help="pay this instead of the price")
             command.add_argument("--max-fees", type=int, help="what connectors on the way may keep"
                                  " beside it; as much as the price if left out")  # fmt: skip
-    command = _add(commands, "watch", part("watcher", "watch"), "print events as they come")
+    command = _add(commands, "watch", part("watch", "watch"), "print events as they come")
     command.add_argument("--relay", default="", help="WebSocket URL; the local one if left out")
     command.add_argument("--filter", default="{}", help="a NIP-01 filter, as JSON")
     command.add_argument("--json", action="store_true", help="whole events, one a line")
@@ -187,7 +187,10 @@ def _add_bookkeeping(commands: Commands) -> None:
     peers = commands.add_parser("peers", help="who may send us packets")
     actions = peers.add_subparsers(dest="action", required=True, metavar="ACTION")
     command = _add(
-        actions, "add", part("bookkeeping", "add_peer"), "add a peer; its token is shown once"
+        actions,
+        "add",
+        part("bookkeeping", "add_peer"),
+        "add a peer; its token is shown once",
     )
     command.add_argument("id")
     command.add_argument("--token", default="", help="a token of your own, 32 random bytes")
@@ -198,8 +201,18 @@ def _add_bookkeeping(commands: Commands) -> None:
     command.add_argument("--outgoing-token", default="", help="what we show at its endpoint")
     command.add_argument("--max-balance", type=int, default=0, help="what it may owe us")
     command.add_argument("--max-packet", type=int, default=0, help="its largest packet")
-    _add(actions, "list", part("bookkeeping", "list_peers"), "peers and their balances")
-    command = _add(actions, "set", part("bookkeeping", "set_peer"), "change a peer's record")
+    _add(
+        actions,
+        "list",
+        part("bookkeeping", "list_peers"),
+        "peers and their balances",
+    )
+    command = _add(
+        actions,
+        "set",
+        part("bookkeeping", "set_peer"),
+        "change a peer's record",
+    )
     command.add_argument("id")
     command.add_argument("--max-balance", type=int, help="what it may owe us; 0 is the default")
     command.add_argument("--max-packet", type=int, help="its largest packet; 0 is the default")
@@ -220,25 +233,39 @@ def _add_bookkeeping(commands: Commands) -> None:
 
 def _add_following(commands: Commands) -> None:
     command = _add(
-        commands, "follow", part("following", "follow"), "follow an agent: follow = peer"
+        commands,
+        "follow",
+        part("follow", "follow"),
+        "follow an agent: follow = peer",
     )
     command.add_argument("pubkey", type=_pubkey, help="its public key")
     command.add_argument("--relay", default="", help="WebSocket URL where it is read")
-    command = _add(commands, "unfollow", part("following", "unfollow"), "follow an agent no longer")
+    command = _add(
+        commands,
+        "unfollow",
+        part("follow", "unfollow"),
+        "follow an agent no longer",
+    )
     command.add_argument("pubkey", type=_pubkey)
     _add(
-        commands, "follows", part("following", "list_follows"), "who is followed, and who is a peer"
+        commands,
+        "follows",
+        part("follow", "list_follows"),
+        "who is followed, and who is a peer",
     )
-    _add(commands, "upkeep", part("following", "upkeep"),
+    _add(commands, "upkeep", part("follow", "upkeep"),
          "read followed agents' relays, make peers, announce routes, settle: now")  # fmt: skip
 
 
 def _add_routing(commands: Commands) -> None:
     routes = commands.add_parser("routes", help="the routing table")
-    routes.set_defaults(run=part("routing", "list_routes"))
+    routes.set_defaults(run=part("routes", "list_routes"))
     actions = routes.add_subparsers(dest="action", metavar="ACTION")
     command = _add(
-        actions, "explain", part("routing", "explain_route"), "how packets for an address go"
+        actions,
+        "explain",
+        part("routes", "explain_route"),
+        "how packets for an address go",
     )
     command.add_argument("address")
     command = _add(actions, "rebuild", rebuild_routes, "make the table from follows (Spark)")
@@ -258,7 +285,7 @@ def _add_report(commands: Commands) -> None:
 
 
 def _add_deployed(commands: Commands) -> None:
-    command = _add(commands, "redrive", part("redriving", "redrive"),
+    command = _add(commands, "redrive", part("redrive", "redrive"),
                    "handle what a deployed relay's streams have given up on")  # fmt: skip
     command.add_argument("--dry-run", action="store_true", help="only look into the queues")
     command.add_argument("--unnumbered", action="store_true", help="number every stored event that"
@@ -266,7 +293,7 @@ def _add_deployed(commands: Commands) -> None:
     command = _add(
         commands,
         "cost",
-        part("costing", "cost"),
+        part("cost", "cost"),
         "what a deployed relay costs, from measured units",
     )
     command.add_argument("--templates", type=Path, default=Path("cdk.out"),
@@ -303,7 +330,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _settings(given: argparse.Namespace) -> Settings:
     if not given.cloud:
         return Settings.from_env(os.environ)
-    from infra.local.deployed import NotDeployed, deployed_settings
+    from infra.local.commands.deployed import NotDeployed, deployed_settings
 
     if given.run in _OF_THE_FOLDER:
         raise InvalidSetting(f"`farthing {given.command}` works on a data folder only")

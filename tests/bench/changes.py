@@ -15,18 +15,18 @@ from typing import Any
 
 import aiohttp
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.relay.sequence import number_events
 from farthing.store.changes import MOST_AT_ONCE, Arrival, ChangeLog
 from farthing.store.counting import CountingEngine
 from farthing.store.events import event_item
-from farthing.store.faulty import FaultyEngine
 from farthing.store.table import Put, Table, TransactWrite
 from tests.bench.notes import signed_notes
 from tests.bench.result import Row, at_most
 from tests.bench.worlds import Client, Sink, world
 from tests.e2e.relay_process import RelayProcess
+from tests.store.faulty import FaultyEngine
 
 FEW = 20_000
 MANY = 1_000_000

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from farthing.agent import Agent
-from farthing.cloud import runtime
+from farthing.context import Agent
+from farthing.handlers import runtime
 from farthing.nostr.events import Event
 from farthing.nostr.filters import parse_filter
 from farthing.store.counting import Cost, CountingEngine

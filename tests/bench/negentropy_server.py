@@ -14,7 +14,7 @@ from pathlib import Path
 
 import orjson
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.filters import Filter
 from farthing.nostr.negentropy import Initiator, SealedVector
 from farthing.nostr.negentropy.wire import RECORD_SIZE, TIMESTAMP_SIZE

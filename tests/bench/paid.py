@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from farthing.ilp.client import RelayTerms, prepare_payment, utc_now
+from farthing.connector.client import RelayTerms, prepare_payment, utc_now
 from farthing.ilp.packet import encode
 from farthing.ilp.tariff import Tariff
 from farthing.nostr.events import Event

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from farthing.agent import Agent
-from farthing.ilp.client import RelayTerms, prepare_payment, utc_now
+from farthing.connector.client import RelayTerms, prepare_payment, utc_now
+from farthing.connector.requests import OCTETS, receive_packet
+from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, decode_reply, encode
-from farthing.ilp.requests import OCTETS, receive_packet
 from farthing.nostr.events import Event, sign_event
 from farthing.store.counting import Cost, CountingEngine
 from farthing.store.ledger import Peer, hash_token

@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
-from farthing.agent import Agent
+from farthing.context import Agent
+from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
 from farthing.relay.connect import connect
-from farthing.relay.connections import Delivery
 from farthing.relay.receive import receive
 from farthing.relay.verbs import VERBS
 from farthing.settings import Settings

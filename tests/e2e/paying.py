@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 import urllib3
 
-from farthing.cloud.outbound import HttpOutbound
-from farthing.ilp.client import (
+from farthing.aws.outbound import HttpOutbound
+from farthing.connector.client import (
     Payment,
     RelayTerms,
     prepare_payment,

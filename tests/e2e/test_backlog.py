@@ -6,12 +6,12 @@ from functools import wraps
 
 import pytest
 
-from farthing.relay.connections import Delivery
-from infra.local import sockets
-from infra.local.backlog import STALLED_SECONDS, Backlog, Line
-from infra.local.gateway import SocketContext
-from infra.local.meter import LocalMeter
-from infra.local.sockets import LocalConnections, Socket
+from farthing.ports.connections import Delivery
+from infra.local.server import sockets
+from infra.local.server.backlog import STALLED_SECONDS, Backlog, Line
+from infra.local.server.gateway import SocketContext
+from infra.local.server.meter import LocalMeter
+from infra.local.server.sockets import LocalConnections, Socket
 
 MOST_OF_ONE, MOST_OF_ALL = 1000, 3000
 

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from farthing.settings import Settings
-from infra.local.doors import Doors, own_name
-from infra.local.visitors import Visitors, visitor_at
+from infra.local.server.connection_limits import ConnectionLimits, visitor_at
+from infra.local.server.http_server import HttpServer, own_name
 from tests.e2e.authors import Author
 from tests.e2e.client import WAIT_SECONDS, Background, RawClient
 from tests.e2e.conftest import OPEN
@@ -35,29 +35,29 @@ class Transport:
         self.is_open = False
 
 
-def knock(visitors: Visitors, *addresses: str) -> list[Any]:
+def knock(limits: ConnectionLimits, *addresses: str) -> list[Any]:
     """Connections from these addresses."""
     transports: list[Any] = [Transport(address) for address in addresses]
     for transport in transports:
-        assert visitors.enter(transport) is transport.is_open
+        assert limits.enter(transport) is transport.is_open
     return transports
 
 
 class TestConnections:
     def test_so_many_from_an_address(self) -> None:
-        visitors = Visitors(Settings(max_connections_per_address=2))
-        visits = knock(visitors, "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2")
+        limits = ConnectionLimits(Settings(max_connections_per_address=2))
+        visits = knock(limits, "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2")
 
         assert [transport.is_open for transport in visits] == [True, True, False, True]
         assert visits[2].sent.startswith(b"HTTP/1.1 503 ")
-        visitors.leave(visits[2])  # who was turned away leaves no room behind
-        assert not knock(visitors, "10.0.0.1")[0].is_open
-        visitors.leave(visits[0])
-        assert knock(visitors, "10.0.0.1")[0].is_open
+        limits.leave(visits[2])  # who was turned away leaves no room behind
+        assert not knock(limits, "10.0.0.1")[0].is_open
+        limits.leave(visits[0])
+        assert knock(limits, "10.0.0.1")[0].is_open
 
     def test_this_machine_may_speak_for_many(self) -> None:
-        visitors = Visitors(Settings(max_connections_per_address=1))
-        visits = knock(visitors, "127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.1")
+        limits = ConnectionLimits(Settings(max_connections_per_address=1))
+        visits = knock(limits, "127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.1")
         assert all(transport.is_open for transport in visits)
 
     @pytest.mark.parametrize(
@@ -89,25 +89,25 @@ class TestConnections:
 class TestRequests:
     def test_so_many_of_an_address(self) -> None:
         now = [1000.0]
-        visitors = Visitors(Settings(requests_per_second=1, request_burst=5), lambda: now[0])
-        one, again, other, proxy = knock(visitors, "10.0.0.1", "10.0.0.1", "10.0.0.2", "127.0.0.1")
-        assert [visitors.is_too_fast(one) for _ in range(6)] == [*[False] * 5, True]
-        assert visitors.is_too_fast(again)  # a new connection is no new beginning
-        assert not visitors.is_too_fast(other)
-        assert not any(visitors.is_too_fast(proxy) for _ in range(9))
+        limits = ConnectionLimits(Settings(requests_per_second=1, request_burst=5), lambda: now[0])
+        one, again, other, proxy = knock(limits, "10.0.0.1", "10.0.0.1", "10.0.0.2", "127.0.0.1")
+        assert [limits.is_too_fast(one) for _ in range(6)] == [*[False] * 5, True]
+        assert limits.is_too_fast(again)  # a new connection is no new beginning
+        assert not limits.is_too_fast(other)
+        assert not any(limits.is_too_fast(proxy) for _ in range(9))
         now[0] += 3
-        assert [visitors.is_too_fast(one) for _ in range(2)] == [False, True]
+        assert [limits.is_too_fast(one) for _ in range(2)] == [False, True]
 
     @pytest.mark.parametrize(("path", "status"), [("/", 429), ("/ilp", 200)])
     def test_packets_are_counted_by_their_peer(
         self, background: Background, path: str, status: int
     ) -> None:
-        visitors = Visitors(Settings(requests_per_second=1, request_burst=0))
-        (visit,) = knock(visitors, "10.0.0.1")
+        limits = ConnectionLimits(Settings(requests_per_second=1, request_burst=0))
+        (visit,) = knock(limits, "10.0.0.1")
         request: Any = SimpleNamespace(transport=visit, path=path)
 
         async def ask() -> int:
-            doors = Doors(lambda request: asyncio.sleep(0, None), Settings(), visitors)
+            doors = HttpServer(lambda request: asyncio.sleep(0, None), Settings(), limits)
             try:
                 await doors.request_handler(request)
             except web.HTTPException as refused:

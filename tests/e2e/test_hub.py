@@ -11,7 +11,7 @@ import pytest
 from farthing.store import sqlite_rows
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Absent, ConditionFailed, Item, Key, Put, Table
-from infra.local.hub import Hub
+from infra.local.server.write_hub import WriteHub
 
 _SECONDS = 10
 
@@ -40,13 +40,13 @@ class Commits:
 
 
 @pytest.fixture
-def hub() -> Iterator[Hub]:
-    hub = Hub(Here())
+def hub() -> Iterator[WriteHub]:
+    hub = WriteHub(Here())
     yield hub
     hub.stop()
 
 
-def test_handlers_run_while_a_commit_is_under_way(hub: Hub) -> None:
+def test_handlers_run_while_a_commit_is_under_way(hub: WriteHub) -> None:
     commits, ended = Commits(), SimpleQueue[str]()
     hub.submit(lambda: hub.park(commits.of("first")), lambda _: ended.put("first"))
     assert commits.begun.get(timeout=_SECONDS) == "first"
@@ -58,7 +58,7 @@ def test_handlers_run_while_a_commit_is_under_way(hub: Hub) -> None:
     assert ended.get(timeout=_SECONDS) == "first"
 
 
-def test_who_comes_during_a_commit_waits_for_the_next(hub: Hub) -> None:
+def test_who_comes_during_a_commit_waits_for_the_next(hub: WriteHub) -> None:
     commits, ended = Commits(), SimpleQueue[str]()
     for name in ("first", "second"):
         hub.submit(lambda n=name: hub.park(commits.of(n)), lambda _, n=name: ended.put(n))
@@ -74,7 +74,7 @@ def test_who_comes_during_a_commit_waits_for_the_next(hub: Hub) -> None:
     assert ended.get(timeout=_SECONDS) == "second"
 
 
-def test_one_commit_serves_a_group_and_leaves_the_other_half_for_the_next(hub: Hub) -> None:
+def test_one_commit_serves_a_group_and_leaves_the_other_half_for_the_next(hub: WriteHub) -> None:
     commits, ended = Commits(), SimpleQueue[int]()
     hub.submit(lambda: hub.park(commits.of("first")), lambda _: None)
     assert commits.begun.get(timeout=_SECONDS) == "first"
@@ -90,7 +90,7 @@ def test_one_commit_serves_a_group_and_leaves_the_other_half_for_the_next(hub: H
 
 
 def test_stopping_finishes_what_is_parked() -> None:
-    hub, ended = Hub(Here()), SimpleQueue[str]()
+    hub, ended = WriteHub(Here()), SimpleQueue[str]()
     commits = Commits()
     hub.submit(lambda: hub.park(commits.of("last")), lambda _: ended.put("last"))
     assert commits.begun.get(timeout=_SECONDS) == "last"
@@ -104,7 +104,7 @@ def test_stopping_finishes_what_is_parked() -> None:
     assert ended.get_nowait() == "last"
 
 
-def test_those_who_can_go_on_read_together(hub: Hub) -> None:
+def test_those_who_can_go_on_read_together(hub: WriteHub) -> None:
     commits, reads, ended = Commits(), list[int](), SimpleQueue[int]()
     waiting = list[int]()
 
@@ -129,14 +129,14 @@ def test_those_who_can_go_on_read_together(hub: Hub) -> None:
 
 class TestOnTheStore:
     @pytest.fixture
-    def engine(self, tmp_path: Path, hub: Hub) -> Iterator[SqliteEngine]:
+    def engine(self, tmp_path: Path, hub: WriteHub) -> Iterator[SqliteEngine]:
         engine = SqliteEngine(tmp_path)
         engine.park_in(hub)
         yield engine
         engine.close(flush=False)
 
     def test_what_a_handler_has_written_is_on_the_disk_when_it_goes_on(
-        self, engine: SqliteEngine, hub: Hub, tmp_path: Path
+        self, engine: SqliteEngine, hub: WriteHub, tmp_path: Path
     ) -> None:
         def write_and_look(number: int) -> int:
             engine.write_batch([Put(Table.POSTINGS, "p", str(number), {})], deferred=True)
@@ -153,7 +153,7 @@ class TestOnTheStore:
         assert [found.get(timeout=_SECONDS) for _ in range(200)] == [2] * 200
 
     def test_a_condition_holds_between_handlers_of_different_groups(
-        self, engine: SqliteEngine, hub: Hub
+        self, engine: SqliteEngine, hub: WriteHub
     ) -> None:
         won: SimpleQueue[bool] = SimpleQueue()
 
@@ -170,7 +170,7 @@ class TestOnTheStore:
         assert sum(won.get(timeout=_SECONDS) for _ in range(100)) == 1
 
     def test_handlers_that_look_at_items_share_a_statement_and_each_sees_its_own(
-        self, engine: SqliteEngine, hub: Hub, monkeypatch: pytest.MonkeyPatch
+        self, engine: SqliteEngine, hub: WriteHub, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for number in range(0, 100, 2):
             engine.write(Put(Table.LEDGER, str(number), "x", {"n": number, "b": b"\0"}))
@@ -199,13 +199,13 @@ class TestOnTheStore:
     @pytest.mark.parametrize(
         "key", ["a\0b", 'a"b', "a\\b", "\n\x01\x7f", "\u2028é😀", "[1]", "null"]
     )
-    def test_an_item_under_any_key(self, engine: SqliteEngine, hub: Hub, key: str) -> None:
+    def test_an_item_under_any_key(self, engine: SqliteEngine, hub: WriteHub, key: str) -> None:
         engine.write(Put(Table.EVENTS, key, key, {"v": key}))
         assert hub.call(lambda: engine.get(Table.EVENTS, key, key)) == {"v": key}
         assert hub.call(lambda: engine.get(Table.EVENTS, key, key + "x")) is None
 
     def test_what_is_committed_is_seen_by_whoever_looks_then(
-        self, engine: SqliteEngine, hub: Hub
+        self, engine: SqliteEngine, hub: WriteHub
     ) -> None:
         def write_and_look(number: int) -> bool:
             engine.write(Put(Table.EVENTS, str(number), "e", {"n": number}))
@@ -218,7 +218,7 @@ class TestOnTheStore:
         assert [seen.get(timeout=_SECONDS) for _ in range(200)] == [True] * 200
 
     def test_a_statement_that_fails_fails_for_those_who_shared_it(
-        self, engine: SqliteEngine, hub: Hub, monkeypatch: pytest.MonkeyPatch
+        self, engine: SqliteEngine, hub: WriteHub, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: object) -> None:
             raise sqlite3.OperationalError("disk I/O error")
@@ -239,7 +239,7 @@ class TestOnTheStore:
         hub.submit(look, outcomes.put)
         assert outcomes.get(timeout=_SECONDS) == "seen"
 
-    def test_threads_write_beside_the_hub(self, engine: SqliteEngine, hub: Hub) -> None:
+    def test_threads_write_beside_the_hub(self, engine: SqliteEngine, hub: WriteHub) -> None:
         done: SimpleQueue[object] = SimpleQueue()
 
         def write(name: str) -> None:

@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from farthing.settings import Settings
-from infra.local import server as local_server
-from infra.local.server import Server
+from infra.local.server import app as local_server
+from infra.local.server.app import Server
 from tests.e2e.authors import Author
 from tests.e2e.client import Background, RawClient
 from tests.e2e.conftest import OPEN

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from farthing.ilp.packet import Fulfill, decode_reply, encode
 from farthing.settings import Settings
-from infra.local.packets import NotPlain, PacketDoors, Request, read_request
-from infra.local.visitors import Visitors
+from infra.local.server.connection_limits import ConnectionLimits
+from infra.local.server.packet_server import NotPlain, PacketServer, Request, read_request
 from tests.e2e.authors import Author
 from tests.e2e.client import WAIT_SECONDS, Background
 from tests.e2e.paying import PER_BYTE, books, free_port, payment_for, token_of
@@ -216,9 +216,9 @@ class World:
 
     def __init__(self, request_seconds: float = 0, **limits: int) -> None:
         self.wire, self.general, self.handlers = Wire(), General(), Handlers()
-        self.visitors = Visitors(Settings(**limits))
-        self.doors = PacketDoors(
-            echo, self.handlers, self.visitors, request_seconds, lambda: self.general  # type: ignore[arg-type, return-value]
+        self.limits = ConnectionLimits(Settings(**limits))
+        self.doors = PacketServer(
+            echo, self.handlers, self.limits, request_seconds, lambda: self.general  # type: ignore[arg-type, return-value]
         )  # fmt: skip
         self.door = self.doors()
         self.door.connection_made(self.wire)  # type: ignore[arg-type]

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from farthing.cloud.outbound import HttpOutbound
-from farthing.ilp.client import Payment as Packet
-from farthing.ilp.client import PaymentFailed, send_payment
-from farthing.ilp.outbound import OutboundFailed
+from farthing.aws.outbound import HttpOutbound
+from farthing.connector.client import Payment as Packet
+from farthing.connector.client import PaymentFailed, send_payment
 from farthing.ilp.packet import Fulfill, Reject
+from farthing.ports.outbound import OutboundFailed
 from farthing.store.ledger import Balance, Ledger, Receipt
 from farthing.store.sqlite import SqliteEngine
 from tests.e2e.authors import Author

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 from aiohttp import web
 
-from farthing.cloud.relays import SocketRelays
-from farthing.relay.relays import RelayFailed
+from farthing.agent.relay_client import SocketRelays
+from farthing.ports.relays import RelayFailed
 from tests.e2e.authors import Author
 from tests.e2e.client import Background, RawClient
 from tests.e2e.relay_process import RelayProcess

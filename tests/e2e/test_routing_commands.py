@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.settings import Settings
 from farthing.store.ledger import Hold, Peer, Receipt, hash_token
 from farthing.store.routes import Route
 from farthing.store.settlements import Settlement
 from infra.local import cli
-from infra.local.bookkeeping import offline_agent
+from infra.local.commands.bookkeeping import offline_agent
 
 BOB = Peer("bob", hash_token("bob"), "g.agent.bob", "http://bob.example/ilp", pubkey="b" * 64)
 ANN = Peer("ann", hash_token("ann"))

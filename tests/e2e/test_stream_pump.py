@@ -10,8 +10,8 @@ import pytest
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.streams import parse_record
 from farthing.store.table import Put, Table
-from infra.local import streams
-from infra.local.streams import StreamPump
+from infra.local.server import streams
+from infra.local.server.streams import StreamPump
 
 SECONDS = 20
 

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from farthing.nostr.filters import Filter
-from infra.local import transfer
-from infra.local.transfer import Importer, ImportReport, NotExported, export_file, import_file
+from infra.local.commands import transfer
+from infra.local.commands.transfer import (
+    Importer,
+    ImportReport,
+    NotExported,
+    export_file,
+    import_file,
+)
 from tests.e2e.authors import Author, newest_first
 from tests.e2e.stores import exported_ids, farthing
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from moto import mock_aws
 
-from farthing.agent import Agent
-from farthing.cloud import runtime
+from farthing.context import Agent
+from farthing.handlers import runtime
 from tests.relay.world import Clock, MotoTables, aws_credentials, make_agent
 
 SAMPLES = Path(__file__).parents[2] / "events"

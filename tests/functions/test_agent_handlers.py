@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
-from farthing.cloud import runtime
+from farthing.agent.follows import newest
+from farthing.context import Agent
+from farthing.handlers import runtime
 from farthing.nostr.kinds import Kind
-from farthing.relay.follows import newest
 from tests.functions.conftest import Invoke, sample
 from tests.ilp.paying import PAYER
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
-from farthing.cloud import runtime
+from farthing.context import Agent
+from farthing.handlers import runtime
 from farthing.nostr.events import parse_event
-from farthing.store.faulty import Fault, FaultyEngine, nth
 from farthing.store.table import StoreError
 from tests.functions.conftest import Invoke, sample
 from tests.relay.world import connections_of
+from tests.store.faulty import Fault, FaultyEngine, nth
 
 CONNECTION = sample("changes")["requestContext"]["connectionId"]
 FINE: dict[str, Any] = {"batchItemFailures": []}

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.connector.known_peers import known_peers
+from farthing.context import Agent
 from infra.local import cli
-from infra.local.deployed import DeployedSettings, NotDeployed, deployed_settings
+from infra.local.commands.deployed import DeployedSettings, NotDeployed, deployed_settings
 from tests.relay.world import MotoTables
 
 SECRET = "7" * 64
@@ -37,7 +38,7 @@ def test_settings_are_those_of_the_functions_and_the_key_that_of_the_secret() ->
 @pytest.fixture
 def deployed(agent: Agent, moto_tables: MotoTables, monkeypatch: pytest.MonkeyPatch) -> Agent:
     settings = found({}, [], FARTHING_TABLE_PREFIX=moto_tables.prefix)
-    monkeypatch.setattr("infra.local.deployed.deployed_settings", lambda _: settings)
+    monkeypatch.setattr("infra.local.commands.deployed.deployed_settings", lambda _: settings)
     return agent
 
 
@@ -49,7 +50,7 @@ def test_a_peer_added_from_outside_is_known_inside(
     peer = deployed.ledger.peer("alice")
     assert peer is not None
     assert (peer.max_balance, peer.asset_code) == (500, "EUR")
-    known = deployed.known_peers.by_token(token)
+    known = known_peers(deployed).by_token(token)
     assert known is not None
     assert known.id == "alice"
 
@@ -65,6 +66,6 @@ def test_where_nothing_is_deployed(
     def nothing(_: object) -> None:
         raise NotDeployed("cannot read the settings of farthing-ilp: no such function")
 
-    monkeypatch.setattr("infra.local.deployed.deployed_settings", nothing)
+    monkeypatch.setattr("infra.local.commands.deployed.deployed_settings", nothing)
     assert cli.main(["--cloud", "peers", "list"]) == 2
     assert "no such function" in capsys.readouterr().err

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from farthing.cloud.connections import GatewayConnections
-from farthing.relay.connections import Delivery
+from farthing.aws.connections import GatewayConnections
+from farthing.ports.connections import Delivery
 
 
 def failure(code: str, status: int) -> ClientError:

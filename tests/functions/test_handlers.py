@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
-from farthing.cloud import runtime
+from farthing.context import Agent
+from farthing.handlers import runtime
 from farthing.nostr.filters import Filter
 from farthing.store.sessions import Subscription
 from tests.functions.conftest import Invoke, sample

@@ -5,8 +5,8 @@ import warnings
 
 import pytest
 
-from farthing.cloud.meter import PowertoolsMeter
-from farthing.relay.meter import Metric
+from farthing.aws.meter import PowertoolsMeter
+from farthing.ports.meter import Metric
 
 
 def test_a_call_that_counts_writes_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.relay.sealed_sets import SEALED
 from tests.functions.conftest import Invoke, sample
 from tests.relay.world import connections_of

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
-from farthing.cloud import runtime
-from farthing.cloud.outbound import LambdaOutbound
-from farthing.ilp.outbound import Response
+from farthing.aws.outbound import LambdaOutbound
+from farthing.context import Agent
+from farthing.handlers import runtime
 from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_prepare, decode_reply, encode
-from farthing.relay.meter import Metric
+from farthing.ports.meter import Metric
+from farthing.ports.outbound import Response
 from farthing.store.ledger import Hold
 from tests.functions.conftest import Invoke, sample
 from tests.ilp.paying import PAYER, PER_BYTE, assert_fulfilled, posted

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.filters import Filter
 from farthing.store.sessions import Subscription
 from tests.e2e.authors import Author

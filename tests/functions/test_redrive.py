@@ -10,9 +10,9 @@ from typing import Any
 import boto3
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.settings import Settings
-from infra.local.redriving import CONSUMERS, Span, deployed_agent, redrive, span_of
+from infra.local.commands.redrive import CONSUMERS, Span, deployed_agent, redrive, span_of
 from tests.relay.world import START, Client, connections_of, signed
 
 REGION = "us-east-1"

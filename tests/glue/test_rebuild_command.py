@@ -20,8 +20,9 @@ from farthing.store.routes import RoutingTable
 from farthing.store.sqlite import SqliteEngine
 from glue_jobs import rebuild_routes
 from glue_jobs.rules import Report
-from infra.local import cli, rebuilding
-from infra.local.identity import with_identity
+from infra.local import cli
+from infra.local.commands import rebuild as rebuilding
+from infra.local.server.identity import with_identity
 from tests.e2e.relay_process import ROOT
 
 SECRETS = {name: bytes([number] * 32) for number, name in enumerate(("bob", "carol", "eve"), 1)}
@@ -161,7 +162,7 @@ def test_what_is_not_there_is_said(
 def test_without_spark_it_says_how_to_get_it(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("infra.local.spark.find_spec", lambda _: None)
+    monkeypatch.setattr("infra.local.commands.spark.find_spec", lambda _: None)
 
     assert rebuild(folder, monkeypatch) == 1
     assert "make spark" in capsys.readouterr().err

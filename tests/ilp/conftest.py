@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from moto import mock_aws
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Engine
 from tests.ilp.paying import MotoLedger, engine_of, paid_agent

@@ -18,12 +18,12 @@ if __name__ == "__main__":
     root = Path(__file__).resolve().parents[2]
     sys.path[:0] = [str(root / "layers/farthing/python"), str(root)]
 
-from farthing.agent import Agent
-from farthing.ilp import connector
+from farthing.agent.audit import audit
+from farthing.connector import steps as connector
+from farthing.context import Agent
 from farthing.ilp.condition import condition_of, interop_fulfillments
 from farthing.ilp.oer import length
 from farthing.ilp.packet import DATA_MAX, Fulfill, Prepare, decode_reply, encode
-from farthing.relay.audit import audit
 from farthing.store.sqlite import SqliteEngine
 from tests.ilp.paying import PAYER, expiry, packet, paid_agent
 from tests.relay.world import START, Clock, signed

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from farthing.agent import Agent
-from farthing.ilp import connector
+from farthing.connector import steps as connector
+from farthing.context import Agent
 from farthing.ilp.condition import author_fulfillment, condition_of
 from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_reply, encode, to_milliseconds
 from farthing.ilp.toon import dumps_event

@@ -6,11 +6,12 @@ from typing import Any
 import orjson
 import pytest
 
-from farthing.agent import Agent
-from farthing.ilp import connector, delivery
+from farthing.connector import delivery
+from farthing.connector import steps as connector
+from farthing.connector.incoming import IncomingPacket
+from farthing.context import Agent
 from farthing.ilp.oer import u64
 from farthing.ilp.packet import Code, Fulfill, Reject, encode
-from farthing.ilp.passage import Passage
 from farthing.ilp.reject import (
     AmountTooLarge,
     InsufficientTimeout,
@@ -40,8 +41,8 @@ from tests.relay.world import BOB, OWNER, START, counts_of, signed
 WRONG = bytes(32)
 
 
-def passage(agent: Agent, peer: Peer = PAYER, **changes: Any) -> Passage:
-    return Passage(peer, packet(agent, note(), **changes))
+def incoming(agent: Agent, peer: Peer = PAYER, **changes: Any) -> IncomingPacket:
+    return IncomingPacket(peer, packet(agent, note(), **changes))
 
 
 # Each step alone
@@ -58,37 +59,37 @@ def test_the_steps_stand_in_their_order() -> None:
 )
 def test_what_has_expired_or_soon_will(agent: Agent, seconds: float, error: type[Rejected]) -> None:
     with pytest.raises(error):
-        connector.check_expiry(agent, passage(agent, expires_at=expiry(agent, seconds)))
+        connector.check_expiry(agent, incoming(agent, expires_at=expiry(agent, seconds)))
 
 
 @pytest.mark.parametrize("seconds", [0.1, 1, 3600])
 def test_time_enough(agent: Agent, seconds: float) -> None:
-    connector.check_expiry(agent, passage(agent, expires_at=expiry(agent, seconds)))
+    connector.check_expiry(agent, incoming(agent, expires_at=expiry(agent, seconds)))
 
 
 def test_the_largest_packet_of_the_settings_and_of_the_peer(agent_with: Any) -> None:
     agent = agent_with(max_packet=1000)
     modest = Peer("modest", "", max_packet=10)
-    connector.check_amount(agent, passage(agent, amount=1000))
-    connector.check_amount(agent, passage(agent, modest, amount=10))
+    connector.check_amount(agent, incoming(agent, amount=1000))
+    connector.check_amount(agent, incoming(agent, modest, amount=10))
     with pytest.raises(AmountTooLarge) as above:
-        connector.check_amount(agent, passage(agent, amount=1001))
+        connector.check_amount(agent, incoming(agent, amount=1001))
     assert above.value.data == u64(1001) + u64(1000)
     with pytest.raises(AmountTooLarge) as above:
-        connector.check_amount(agent, passage(agent, modest, amount=2**64 - 1))
+        connector.check_amount(agent, incoming(agent, modest, amount=2**64 - 1))
     assert above.value.data == u64(2**64 - 1) + u64(10)
 
 
 @pytest.mark.parametrize("behind", ["", ".anything", ".a.b"])
 def test_what_is_for_us_ends_here(agent: Agent, behind: str) -> None:
     here = agent.settings.own_ilp_address + behind
-    assert isinstance(connector.deliver_here(agent, passage(agent, destination=here)), Fulfill)
+    assert isinstance(connector.deliver_here(agent, incoming(agent, destination=here)), Fulfill)
 
 
 @pytest.mark.parametrize("destination", ["g.agent", "g.agent.bob", "peer.config", "OWN+x"])
 def test_what_is_for_others_goes_on_and_finds_no_route(agent: Agent, destination: str) -> None:
     destination = destination.replace("OWN+", agent.settings.own_ilp_address)
-    other = passage(agent, destination=destination)
+    other = incoming(agent, destination=destination)
     assert connector.deliver_here(agent, other) is None
     with pytest.raises(Unreachable):
         connector.forward(agent, other)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.connector.requests import OCTETS, receive_packet
+from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, decode_reply, encode
-from farthing.ilp.requests import OCTETS, receive_packet
 from farthing.store.counting import Cost, CountingEngine
 from farthing.store.sqlite import SqliteEngine
 from tests.ilp.paying import TOKEN, note, packet, paid_agent

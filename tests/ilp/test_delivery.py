@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
-from farthing.ilp import delivery
+from farthing.agent.audit import audit
+from farthing.connector import delivery
+from farthing.connector.quotes import quote_event
+from farthing.context import Agent
 from farthing.ilp.condition import condition_of, interop_fulfillments, quote_fulfillment
 from farthing.ilp.packet import Fulfill
-from farthing.ilp.quotes import quote_event
 from farthing.ilp.toon import dumps_event
 from farthing.nostr.events import Event
-from farthing.relay.audit import audit
 from farthing.store.ledger import Peer
 from farthing.store.table import Table
 from tests.ilp.paying import (

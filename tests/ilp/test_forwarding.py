@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from farthing.agent import Agent
-from farthing.ilp.forwarding import onward_packet
-from farthing.ilp.outbound import OutboundFailed, OutboundTimeout, Response
+from farthing.agent.audit import audit
+from farthing.connector.forwarding import onward_packet
+from farthing.connector.incoming import IncomingPacket
+from farthing.connector.peering import derived_token
+from farthing.connector.requests import receive_packet
+from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_reply, encode
-from farthing.ilp.passage import Passage
-from farthing.ilp.peering import derived_token
-from farthing.ilp.requests import receive_packet
 from farthing.nostr.events import Event, public_key_of
-from farthing.relay.audit import audit
+from farthing.ports.outbound import OutboundFailed, OutboundTimeout, Response
 from farthing.store.ledger import Hold, Ledger, Peer, hash_token
 from farthing.store.routes import Route
 from farthing.store.sqlite import SqliteEngine
@@ -353,7 +353,7 @@ def test_an_inactive_peer_neither_sends_nor_receives(town: Town) -> None:
 def test_the_onward_packet_has_less_time_and_the_same_data(town: Town) -> None:
     alice = town.agent("alice")
     prepare = town.prepare("eve", 10_000)
-    onward = onward_packet(alice, Passage(Peer("payer", "x"), prepare))
+    onward = onward_packet(alice, IncomingPacket(Peer("payer", "x"), prepare))
 
     assert (onward.condition, onward.data) == (prepare.condition, prepare.data)
     assert onward.amount == 10_000 - FEE

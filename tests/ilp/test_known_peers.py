@@ -2,7 +2,7 @@
 
 import pytest
 
-from farthing.ilp.known_peers import KnownPeers
+from farthing.connector.known_peers import KnownPeers
 from farthing.settings import Settings
 from farthing.store.counting import CountingEngine
 from farthing.store.credits import CreditLimits

@@ -6,8 +6,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from farthing.cloud.outbound import HttpOutbound
-from farthing.ilp.outbound import (
+from farthing.aws.outbound import HttpOutbound
+from farthing.ports.outbound import (
     NoOutbound,
     NotRegistered,
     OutboundFailed,

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farthing.agent import Agent
-from farthing.ilp.client import (
+from farthing.agent.identity import publish_identity
+from farthing.connector.client import (
     NotPayable,
     RelayTerms,
     prepare_payment,
     terms_from_information,
     terms_from_peer_info,
 )
+from farthing.connector.quotes import InvalidQuoteRequest, quote_event, quote_size
+from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Reject
-from farthing.ilp.quotes import InvalidQuoteRequest, quote_event, quote_size
 from farthing.ilp.toon import dumps_event
 from farthing.nostr.events import Event
-from farthing.nostr.information import relay_information
 from farthing.nostr.messages import Refused
-from farthing.relay.identity import publish_identity
+from farthing.relay.information import relay_information
 from farthing.relay.publish import check_free
 from farthing.store.memory import MemoryEngine
 from tests.ilp.paying import PAYER, assert_fulfilled, note, paid_agent, pay, posted, send

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from farthing.ilp.client import NotPayable, prepare_quoted, quote_from_answer
+from farthing.connector.client import NotPayable, prepare_quoted, quote_from_answer
 from farthing.ilp.toon import dumps_event
 from farthing.nostr.events import sign_event
 

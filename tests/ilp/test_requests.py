@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
-from farthing.ilp import connector
-from farthing.ilp.outbound import OutboundFailed, Response
+from farthing.connector import steps as connector
+from farthing.connector.requests import OCTETS, Answer, HttpError, receive_packet
+from farthing.context import Agent
 from farthing.ilp.packet import DATA_MAX, Fulfill, Reject, decode_reply, encode
-from farthing.ilp.requests import OCTETS, Answer, HttpError, receive_packet
-from farthing.store.faulty import Fault, FaultyEngine, nth
+from farthing.ports.outbound import OutboundFailed, Response
 from farthing.store.ledger import Peer, hash_token
 from farthing.store.sqlite import SqliteEngine
 from tests.ilp.paying import PAYER, TOKEN, code_of, dump, note, packet, paid_agent, posted
 from tests.relay.world import Clock
+from tests.store.faulty import Fault, FaultyEngine, nth
 
 ENDPOINT = "https://payer.example/ilp"
 CALLBACK = "https://payer.example/ilp/replies"

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farthing.agent import Agent
-from farthing.ilp.outbound import OutboundFailed, OutboundTimeout, Response
-from farthing.ilp.settlement import (
+from farthing.agent.audit import audit
+from farthing.connector.settlement import (
     InvalidSettlement,
     quantity,
     receive_settlement,
     settle_payables,
 )
-from farthing.relay.audit import audit
+from farthing.context import Agent
+from farthing.ports.outbound import OutboundFailed, OutboundTimeout, Response
 from farthing.store.ledger import Hold, Peer, Receipt, hash_token
 from farthing.store.settlements import KeyUsedDifferently, Settlement
 from farthing.store.table import Engine

@@ -11,9 +11,9 @@ from typing import Any
 import jwt
 import pytest
 
-from farthing.agent import Agent
+from farthing.connector.requests import OCTETS, HttpError, authenticate, receive_packet
+from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, encode
-from farthing.ilp.requests import OCTETS, HttpError, authenticate, receive_packet
 from farthing.ilp.tokens import InvalidToken, is_strong, new_token, seal, unseal
 from farthing.settings import Settings
 from farthing.store.ledger import Peer, hash_token

@@ -9,11 +9,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from farthing.agent import Agent
-from farthing.cloud import runtime
+from farthing.context import Agent
+from farthing.handlers import runtime
 from farthing.ilp.packet import Prepare, encode
 from farthing.nostr.events import Event
-from farthing.relay.meter import Metric
+from farthing.ports.meter import Metric
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.streams import records_of
 from farthing.store.table import (

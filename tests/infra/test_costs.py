@@ -15,7 +15,7 @@ from infra.costs.bill import Usage, by_service, dollars, total, total_beyond_fre
 from infra.costs.idle import Line, NoTemplates, Templates, idle
 from infra.costs.measured import MILLION, Measured, Place, Scene
 from infra.costs.prices import PICO, PRICES, InvalidPrices, Unit, with_changes
-from infra.local.costing import cost, done
+from infra.local.commands.cost import cost, done
 from infra.permissions import TABLES
 from tests.infra.conftest import ROOT, Stacks
 

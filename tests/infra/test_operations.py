@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farthing.relay.meter import Metric
+from farthing.ports.meter import Metric
 from infra.permissions import TABLES
 from infra.routes import GOING_ON
 from tests.infra.conftest import Stacks

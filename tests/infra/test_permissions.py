@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from farthing.connector.peering import derived_token
 from farthing.ilp.condition import condition_of
-from farthing.ilp.outbound import OutboundFailed, Response
 from farthing.ilp.packet import Fulfill, encode
-from farthing.ilp.peering import derived_token
 from farthing.ilp.tokens import seal
 from farthing.nostr.events import Event, public_key_of
-from farthing.relay.connections import Delivery
+from farthing.ports.connections import Delivery
+from farthing.ports.outbound import OutboundFailed, Response
 from farthing.relay.sealed_sets import SEALED
 from farthing.store.ledger import Hold, Peer, hash_token
 from farthing.store.routes import GENERATION_SECONDS, Route

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from farthing.ilp.requests import _CALLBACK_SECONDS
+from farthing.connector.requests import _CALLBACK_SECONDS
 from farthing.nostr.messages import Verb
 from farthing.settings import Settings
 from farthing.store.table import Table
-from infra.local.server import HTTP_ROUTES
+from infra.local.server.app import HTTP_ROUTES
 from infra.permissions import CALLING_THEMSELVES, KEY, POSTING, TABLES
 from infra.routes import WEB_ROUTES
 from tests.infra.conftest import ROOT, Stacks

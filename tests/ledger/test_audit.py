@@ -5,10 +5,10 @@ from dataclasses import asdict
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.agent.audit import audit
+from farthing.agent.identity import publish_identity
+from farthing.context import Agent
 from farthing.ilp.packet import Fulfill
-from farthing.relay.audit import audit
-from farthing.relay.identity import publish_identity
 from farthing.store.ledger import Hold, Peer, Receipt
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Add, Delete, Put, Table

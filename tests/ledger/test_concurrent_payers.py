@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from farthing.agent import Agent
+from farthing.agent.audit import audit
+from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Prepare, Reject
 from farthing.ilp.tokens import new_token
 from farthing.nostr.events import Event
-from farthing.relay.audit import audit
 from farthing.store.ledger import Hold, Peer, hash_token
 from tests.ilp.paying import code_of, packet, posted, send
 from tests.relay.world import signed

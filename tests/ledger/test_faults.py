@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.agent.audit import audit
+from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Prepare, Reject
 from farthing.nostr.events import Event
 from farthing.nostr.kinds import Keeping
-from farthing.relay.audit import audit
-from farthing.store.faulty import Crash, Fault, FaultyEngine, at
 from farthing.store.ledger import Hold, Ledger, Receipt
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Contended, Engine, OutcomeUnknown, StoreError, Throttled
@@ -28,6 +27,7 @@ from tests.ilp.paying import (
     send,
 )
 from tests.relay.world import START, Clock, signed
+from tests.store.faulty import Crash, Fault, FaultyEngine, at
 
 NOTE = signed(tags=[["t", "x"], ["e", "c" * 64]])
 OLD = signed(kind=0, tags=[["t", "old"]])

@@ -32,8 +32,8 @@ class EmulatedEdge(EdgeStack):
 
     def public_addresses(self) -> Addresses:
         apis = f"{EMULATOR}/_aws/execute-api"
-        socket = f"{apis}/{self.doors.socket_api.api_id}/{STAGE}"
-        web = f"{apis}/{self.doors.web_api.api_id}/$default"
+        socket = f"{apis}/{self.gateways.socket_api.api_id}/{STAGE}"
+        web = f"{apis}/{self.gateways.web_api.api_id}/$default"
         return Addresses(f"ws://{socket}", f"http://{web}", f"http://{socket}")
 
 

@@ -13,8 +13,8 @@ import boto3
 import urllib3
 from botocore.config import Config
 
-from farthing.cloud.outbound import HttpOutbound
-from farthing.ilp.client import (
+from farthing.aws.outbound import HttpOutbound
+from farthing.connector.client import (
     RelayTerms,
     prepare_payment,
     send_payment,

@@ -9,9 +9,9 @@ from typing import Any
 
 from urllib3.exceptions import HTTPError
 
-from farthing.ilp.client import PaymentFailed
-from farthing.ilp.outbound import OutboundFailed
+from farthing.connector.client import PaymentFailed
 from farthing.ilp.packet import Fulfill
+from farthing.ports.outbound import OutboundFailed
 from farthing.store.table import Table
 from infra.deployment import Deployment
 from tests.e2e.authors import Author

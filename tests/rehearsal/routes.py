@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from farthing.cloud.outbound import HttpOutbound
-from farthing.ilp.client import prepare_payment, send_payment, terms_from_information, utc_now
+from farthing.aws.outbound import HttpOutbound
+from farthing.connector.client import prepare_payment, send_payment, terms_from_information, utc_now
 from farthing.ilp.packet import Fulfill, Reject
 from farthing.nostr.events import parse_event
 from tests.e2e.authors import Author

@@ -23,7 +23,7 @@ from nostr_sdk import (
     uniffi_set_event_loop,
 )
 
-from farthing.ilp.client import PaymentFailed
+from farthing.connector.client import PaymentFailed
 from farthing.ilp.packet import Fulfill, Reject
 from tests.e2e.authors import Author
 from tests.e2e.client import RawClient

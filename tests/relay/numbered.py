@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.relay.changes import push_changes
 from farthing.relay.sequence import number_events
 from farthing.store.changes import Arrival, Change
-from farthing.store.faulty import Fault, FaultyEngine
 from farthing.store.table import Engine
 from tests.relay.world import Client, Clock, RecordingConnections, connections_of, make_agent
+from tests.store.faulty import Fault, FaultyEngine
 
 Entry = tuple[int, str]  # number and event id
 Filter = dict[str, Any]

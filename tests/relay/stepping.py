@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from farthing.store.faulty import FaultyEngine
 from farthing.store.table import BatchWrite, Delete, Engine, Item, Table, Write
+from tests.store.faulty import FaultyEngine
 
 Flow = Callable[[Engine], None]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.negentropy import Initiator, SealedVector
 from farthing.relay.sealed_sets import SEALED

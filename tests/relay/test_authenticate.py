@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import public_key_of
 from farthing.relay.caller import Caller
 from tests.relay.world import ALICE, BOB, HOST, START, Client

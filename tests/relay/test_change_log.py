@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
-from farthing.cloud.streams import arrivals
+from farthing.context import Agent
+from farthing.handlers.streams import arrivals
 from farthing.nostr.filters import Filter
 from farthing.relay.changes import push
 from farthing.relay.sequence import number_events
 from farthing.store import changes
 from farthing.store.changes import AlreadyNumbered, ChangeLog, CounterMoved
-from farthing.store.faulty import Fault, FaultyEngine, nth
 from farthing.store.memory import MemoryEngine
 from farthing.store.sessions import Cursor, Lease, Subscription
 from farthing.store.sessions import Feed as Served
@@ -21,6 +20,7 @@ from farthing.store.streams import records_of
 from farthing.store.table import Contended, Engine, Page, Query, StoreError, Table
 from tests.relay.numbered import Feed, LiveClient, arrival, ask, page_of
 from tests.relay.world import START, Client, Clock, connections_of, made, make_agent, signed
+from tests.store.faulty import Fault, FaultyEngine, nth
 
 A, B = "a" * 64, "b" * 64
 ARN = "arn:aws:dynamodb:local:000000000000:table/farthing-"

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import public_key_of
-from farthing.relay.connections import Delivery
-from farthing.store.faulty import FaultyEngine
+from farthing.ports.connections import Delivery
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import StoreError
 from tests.relay.numbered import Feed, ask, follow
@@ -24,6 +23,7 @@ from tests.relay.world import (
     make_agent,
     signed,
 )
+from tests.store.faulty import FaultyEngine
 
 A, B, C = (letter * 64 for letter in "abc")
 

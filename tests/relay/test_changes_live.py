@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import public_key_of
-from farthing.relay.connections import Delivery
-from farthing.store.faulty import Fault
+from farthing.ports.connections import Delivery
 from farthing.store.memory import MemoryEngine
 from farthing.store.table import Engine, StoreError
 from tests.relay.numbered import Entry, Feed, LiveClient, Moments
 from tests.relay.stepping import MirroringEngine, interleave
 from tests.relay.world import ALICE, BOB, Client, Clock, connections_of, made, make_agent, signed
+from tests.store.faulty import Fault
 
 LEASE_SECONDS = 60
 A, B = "a" * 64, "b" * 64

@@ -16,14 +16,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from farthing.agent import Agent
-from farthing.cloud.streams import arrivals
+from farthing.context import Agent
+from farthing.handlers.streams import arrivals
 from farthing.nostr.events import Event
 from farthing.relay.changes import push_changes
 from farthing.relay.sequence import number_events
 from farthing.store.changes import ChangeLog
 from farthing.store.events import Outcome
-from farthing.store.faulty import Crash, Fault, FaultyEngine, Plan, at, never, nth, seeded
 from farthing.store.sqlite import Change, SqliteEngine
 from farthing.store.streams import records_of
 from farthing.store.table import Contended, Engine, StoreError, Table, TransactionCancelled
@@ -41,6 +40,7 @@ from tests.relay.world import (
     made,
     make_agent,
 )
+from tests.store.faulty import Crash, Fault, FaultyEngine, Plan, at, never, nth, seeded
 
 ARN = "arn:aws:dynamodb:local:000000000000:table/farthing-"
 READS = ("get", "get_many", "query", "query_many")

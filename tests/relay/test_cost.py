@@ -2,7 +2,7 @@
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import public_key_of
 from farthing.relay.fan_out import fan_out
 from farthing.store.counting import Cost, CountingEngine

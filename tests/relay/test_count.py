@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import public_key_of
 from tests.relay.world import ALICE, BOB, OWNER, START, Client, signed
 

@@ -8,11 +8,11 @@ import pytest
 from farthing.nostr.events import Event
 from farthing.nostr.filters import Filter
 from farthing.store.events import EventStore, Outcome, event_item
-from farthing.store.faulty import Crash, Fault, FaultyEngine, at
 from farthing.store.planner import Reader
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Put, StoreError, Table
 from tests.relay.world import START, made
+from tests.store.faulty import Crash, Fault, FaultyEngine, at
 
 ME = "a" * 64
 NOTE = made(tags=[["t", "x"], ["e", "c" * 64]])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.filters import parse_filter
 from farthing.store.events import Outcome

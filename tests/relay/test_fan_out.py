@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import Event, public_key_of
 from farthing.nostr.filters import parse_filter
-from farthing.relay.connections import Delivery
+from farthing.ports.connections import Delivery
+from farthing.ports.meter import Metric
 from farthing.relay.fan_out import fan_out
-from farthing.relay.meter import Metric
 from farthing.store.sessions import Sessions, Subscription, event_keys, index_keys
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Engine

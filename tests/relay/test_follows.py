@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
-from farthing.ilp.peering import derived_token
+from farthing.agent.follows import drop_unfollowed, followed, propose_peers
+from farthing.connector.known_peers import known_peers
+from farthing.connector.peering import derived_token
+from farthing.context import Agent
 from farthing.nostr.events import public_key_of
-from farthing.relay.follows import drop_unfollowed, followed, propose_peers
 from farthing.store.ledger import Peer, hash_token
 from farthing.store.table import Engine
 from tests.relay.world import ALICE, BOB, OWNER, Clock, make_agent, signed
@@ -62,7 +63,7 @@ def test_a_followed_agent_becomes_a_peer(agent: Agent) -> None:
     assert peer.from_follows
     # Alice computes the token that she shows us; nobody has to send it.
     shown = derived_token(ALICE, OWNER_KEY, ALICE_KEY)
-    assert agent.known_peers.by_token(shown) is not None
+    assert known_peers(agent).by_token(shown) is not None
 
 
 def test_the_operator_decides_whether_it_counts_at_once(engine: Engine, clock: Clock) -> None:

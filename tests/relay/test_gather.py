@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.agent.audit import audit
+from farthing.agent.gather import gather, is_relay_url
+from farthing.context import Agent
 from farthing.nostr.events import public_key_of
-from farthing.relay.audit import audit
-from farthing.relay.gather import gather, is_relay_url
-from farthing.relay.relays import RelayFailed
+from farthing.ports.relays import RelayFailed
 from farthing.store.ledger import Peer, hash_token
 from farthing.store.sqlite import SqliteEngine
 from tests.relay.world import ALICE, BOB, OWNER, Clock, make_agent, signed

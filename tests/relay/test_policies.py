@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import public_key_of
 from tests.relay.world import ALICE, BOB, START, Client, Clock, signed
 

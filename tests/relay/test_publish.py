@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import Event, public_key_of
-from farthing.nostr.information import relay_information
-from farthing.relay.meter import Metric
+from farthing.ports.meter import Metric
+from farthing.relay.information import relay_information
 from tests.relay.world import ALICE, BOB, OWNER, START, Client, connections_of, counts_of, signed
 
 AgentWith = Callable[..., Agent]

@@ -5,13 +5,12 @@ from collections.abc import Callable
 import orjson
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.messages import Verb
+from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller
-from farthing.relay.meter import Metric
 from farthing.relay.receive import receive
 from farthing.relay.verbs import VERBS
-from farthing.store.faulty import Fault, FaultyEngine
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Contended, Table, Throttled
 from tests.relay.world import (
@@ -25,6 +24,7 @@ from tests.relay.world import (
     make_agent,
     signed,
 )
+from tests.store.faulty import Fault, FaultyEngine
 
 AgentWith = Callable[..., Agent]
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.relay.connect import disconnect
 from farthing.relay.sealed_sets import SEALED
 from farthing.store.sqlite import SqliteEngine

@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import Event, public_key_of
 from farthing.nostr.filters import parse_filter
 from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.relay.members import find_members
 from farthing.store.events import EventStore
-from farthing.store.faulty import FaultyEngine
 from farthing.store.memory import MemoryEngine
 from farthing.store.planner import Allowance, Reader
 from farthing.store.postings import records_of, sort_key
@@ -21,6 +20,7 @@ from tests.relay.naive import NaiveStore
 from tests.relay.random_worlds import World
 from tests.relay.syncing import another_container, members, store_at_once
 from tests.relay.world import ALICE, BOB, START, Client, Clock, hex_id, made, make_agent, signed
+from tests.store.faulty import FaultyEngine
 
 
 class Watched(FaultyEngine):

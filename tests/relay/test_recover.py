@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farthing.agent import Agent
+from farthing.agent.recover import Span, deliver_again, number_again, push_again, stored_in
+from farthing.context import Agent
 from farthing.nostr.events import Event
-from farthing.relay.recover import Span, deliver_again, number_again, push_again, stored_in
 from farthing.store.memory import MemoryEngine
 from tests.relay.numbered import Feed, LiveClient
 from tests.relay.world import START, Client, Clock, connections_of, made, make_agent, signed

@@ -4,7 +4,7 @@ from itertools import permutations, product
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.filters import Filter
 from farthing.store.sessions import Sessions, Subscription, close_order, request_order
 from farthing.store.sqlite import SqliteEngine

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import Event, public_key_of
-from farthing.relay.connections import Delivery
+from farthing.ports.connections import Delivery
+from farthing.ports.meter import Metric
 from farthing.relay.fan_out import fan_out
-from farthing.relay.meter import Metric
-from farthing.store.faulty import FaultyEngine
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Query
 from tests.relay.world import (
@@ -26,6 +25,7 @@ from tests.relay.world import (
     make_agent,
     signed,
 )
+from tests.store.faulty import FaultyEngine
 
 AgentWith = Callable[..., Agent]
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from farthing.agent import Agent
+from farthing.agent import upkeep
+from farthing.agent.announce import RENEW_SECONDS, announce_routes
+from farthing.agent.follows import newest
+from farthing.agent.upkeep import DUTIES, keep_up
+from farthing.context import Agent
 from farthing.ilp.fees import TYPICAL_AMOUNT
 from farthing.nostr.kinds import Kind
-from farthing.relay import upkeep
-from farthing.relay.announce import RENEW_SECONDS, announce_routes
-from farthing.relay.follows import newest
-from farthing.relay.meter import Metric
-from farthing.relay.upkeep import DUTIES, keep_up
+from farthing.ports.meter import Metric
 from farthing.store.ledger import Peer, hash_token
 from farthing.store.routes import Route
 from farthing.store.sqlite import SqliteEngine

@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import Event, sign_event
+from farthing.ports.connections import Delivery
+from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller
 from farthing.relay.connect import connect
-from farthing.relay.connections import Delivery
-from farthing.relay.meter import Metric
 from farthing.relay.receive import receive
 from farthing.relay.verbs import VERBS
 from farthing.settings import Settings

@@ -17,7 +17,6 @@ from botocore.exceptions import (
 from farthing.store.attributes import marshal, marshal_key
 from farthing.store.dynamodb import DynamoDBEngine
 from farthing.store.dynamodb_faults import Backoff
-from farthing.store.faulty import WRITES, Crash, Fault, FaultyEngine, at, nth, seeded
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import (
     Absent,
@@ -39,6 +38,7 @@ from farthing.store.table import (
     Write,
 )
 from tests.store.conftest import CREDENTIALS, REGION
+from tests.store.faulty import WRITES, Crash, Fault, FaultyEngine, at, nth, seeded
 
 LEDGER, POSTINGS = Table.LEDGER, Table.POSTINGS
 ATTEMPTS = Backoff.__dataclass_fields__["attempts"].default

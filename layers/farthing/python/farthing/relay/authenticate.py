@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import Event, InvalidEvent, parse_event, verify
 from farthing.nostr.kinds import Kind
 from farthing.nostr.messages import ClientMessage, Prefix, Refused, ok

@@ -3,8 +3,9 @@
 import threading
 from dataclasses import dataclass, field
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.messages import Prefix, Refused
+from farthing.relay.fast_senders import fast_senders
 from farthing.store.sessions import Connection
 
 _WINDOW_SECONDS = 10
@@ -37,7 +38,7 @@ class Caller:
     @property
     def is_hasty(self) -> bool:
         """Whether it may well be refused, so that what costs anything waits for `arrive`."""
-        return self.agent.haste.is_known(self.connection_id, self._now)
+        return fast_senders(self.agent).is_known(self.connection_id, self._now)
 
     @property
     def _now(self) -> int:
@@ -65,7 +66,7 @@ class Caller:
         settings = self.agent.settings
         excess = self._excess(connection)
         if settings.requests_per_second and 2 * excess > settings.request_burst:
-            self.agent.haste.note(self.connection_id, self._now)
+            fast_senders(self.agent).note(self.connection_id, self._now)
         if not settings.requests_per_second or excess <= settings.request_burst:
             return
         if excess > 2 * settings.request_burst:  # told often enough

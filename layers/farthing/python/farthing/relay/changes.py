@@ -8,7 +8,7 @@ holder looks again before it goes. So nothing is left out and nothing is sent tw
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.feed import (
     ChangesFilter,
@@ -20,8 +20,8 @@ from farthing.nostr.feed import (
 from farthing.nostr.filters import Filter, InvalidFilter
 from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.nostr.messages import ClientMessage, Refused, check_subscription_id
+from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
-from farthing.relay.connections import Delivery
 from farthing.relay.fan_out import settle_deliveries
 from farthing.relay.subscribe import Overtaken, TooManySubscriptions, open_subscription
 from farthing.relay.visibility import check_readable, is_visible

@@ -2,7 +2,7 @@
 
 import secrets
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.relay.sealed_sets import SEALED
 
 

@@ -1,6 +1,6 @@
 """COUNT (NIP-45): how many stored events match, without sending them."""
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.messages import (
     ClientMessage,
     Prefix,

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.nostr.messages import event_frame
-from farthing.relay.connections import Delivery
-from farthing.relay.meter import Metric
+from farthing.ports.connections import Delivery
+from farthing.ports.meter import Metric
 from farthing.relay.visibility import is_visible
 from farthing.store.sessions import Subscription
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.nostr.negentropy import SealedVector

@@ -3,7 +3,7 @@
 The cheap ones come first. None of them looks into the store.
 """
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.kinds import Kind
 from farthing.nostr.messages import Prefix, Refused

@@ -1,13 +1,13 @@
 """EVENT: check an event, see that it may be written without payment, and store it."""
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.ilp.packet import DATA_MAX
 from farthing.nostr.events import Event, InvalidEvent, parse_event, verify
 from farthing.nostr.kinds import Keeping
 from farthing.nostr.messages import ClientMessage, Prefix, Refused, ok
+from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller
 from farthing.relay.fan_out import fan_out
-from farthing.relay.meter import Metric
 from farthing.relay.policies import check_policies
 from farthing.relay.price import encoded_size, price_of, unpayable
 from farthing.store.events import Outcome

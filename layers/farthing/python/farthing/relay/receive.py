@@ -4,7 +4,7 @@ protocol's own error."""
 import logging
 from collections.abc import Callable, Mapping
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.feed import changes_error
 from farthing.nostr.messages import (
     ClientMessage,
@@ -19,8 +19,8 @@ from farthing.nostr.messages import (
     parse_message,
 )
 from farthing.nostr.sync import neg_error
+from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller
-from farthing.relay.meter import Metric
 from farthing.relay.publish import claimed_id
 from farthing.store.table import Contended
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 import orjson
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.events import is_hex64
 from farthing.nostr.filters import Filter, InvalidFilter, parse_filter
 from farthing.nostr.messages import ClientMessage, check_subscription_id

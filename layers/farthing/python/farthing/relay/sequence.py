@@ -6,7 +6,7 @@ that meets a number already given, or a counter that has moved, writes nothing a
 
 from collections.abc import Sequence
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.store.changes import AlreadyNumbered, Arrival, CounterMoved
 from farthing.store.table import Contended
 

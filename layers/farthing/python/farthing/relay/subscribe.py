@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import islice
 
-from farthing.agent import Agent
+from farthing.context import Agent
 from farthing.nostr.filters import Filter, InvalidFilter, parse_filter
 from farthing.nostr.messages import (
     ClientMessage,
@@ -13,8 +13,8 @@ from farthing.nostr.messages import (
     eose,
     event_frame,
 )
+from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
-from farthing.relay.connections import Delivery
 from farthing.relay.fan_out import settle_deliveries
 from farthing.relay.visibility import check_readable, visible_to
 from farthing.store.planner import ScanTooLong

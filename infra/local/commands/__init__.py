@@ -1,0 +1,1 @@
+"""The `farthing` commands, each in a module of its own."""

@@ -1,0 +1,45 @@
+"""A deployed agent from an operator's machine: `farthing --cloud ...` works on its tables, with the
+settings that its functions have and the AWS credentials of whoever calls."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from farthing.aws.environment import read_secret, with_secrets
+from farthing.settings import PREFIX, Settings
+
+# The function that takes payments has every setting that a command wants to know.
+_FUNCTION = "ilp"
+
+
+class NotDeployed(Exception):
+    """There is no such deployment here, or none that these credentials may see."""
+
+
+@dataclass(frozen=True)
+class DeployedSettings(Settings):
+    """What the agent keeps is in DynamoDB and not in a folder."""
+
+
+def function_environment(name: str) -> Mapping[str, str]:
+    """The variables of a Lambda function."""
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.session import get_session
+
+    try:
+        client: Any = get_session().create_client("lambda")
+        found = client.get_function_configuration(FunctionName=name)
+    except (BotoCoreError, ClientError) as error:
+        raise NotDeployed(f"cannot read the settings of {name}: {error}") from None
+    variables: dict[str, str] = found.get("Environment", {}).get("Variables", {})
+    return variables
+
+
+def deployed_settings(
+    environment: Mapping[str, str],
+    environment_of: Callable[[str], Mapping[str, str]] = function_environment,
+    read: Callable[[str], str] = read_secret,
+) -> DeployedSettings:
+    """Those of the deployment whose prefix the caller's own environment names."""
+    prefix = environment.get(f"{PREFIX}TABLE_PREFIX") or Settings.table_prefix
+    return DeployedSettings.from_env(with_secrets(environment_of(f"{prefix}{_FUNCTION}"), read))

@@ -1,0 +1,142 @@
+"""`farthing redrive`: what a deployed relay's stream handlers have given up on, handled after all.
+
+A failure queue says when the lost records were written and not what they were: the events are
+looked up in the tables. A message is deleted when its events are through.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import get_session
+
+from farthing.agent.recover import Span, deliver_again, number_again, push_again
+from farthing.aws.connections import GatewayConnections
+from farthing.context import Agent
+from farthing.settings import Settings
+from farthing.store.dynamodb import DynamoDBEngine
+from farthing.store.table import StoreError
+
+ERRORS = (BotoCoreError, ClientError, StoreError)
+Clients = Callable[[str], Any]
+
+_MINUTE, _HOUR = 60, 3600
+_MESSAGES_AT_ONCE = 10
+_HIDDEN_SECONDS = 15 * _MINUTE  # from a second redrive, while this one is at it
+_EVER = 2**40
+
+
+@dataclass(frozen=True)
+class _Consumer:
+    """What to do again, and how long before its record an event may have been written."""
+
+    again: Callable[[Agent, Span], int]
+    before: int
+    done: str
+
+
+# An event's second is taken when its write begins. What is pushed was numbered before, and the
+# sequencer has an hour's patience.
+CONSUMERS: Mapping[str, _Consumer] = {
+    "sequencer": _Consumer(number_again, 2 * _MINUTE, "numbered"),
+    "push": _Consumer(push_again, 2 * _HOUR, "brought to live feeds"),
+    "fanout": _Consumer(deliver_again, 2 * _MINUTE, "offered to subscriptions"),
+}
+
+
+def new_client(service: str) -> Any:
+    return get_session().create_client(service)
+
+
+def deployed_agent(prefix: str, clients: Clients = new_client) -> Agent:
+    """The agent that the deployed handlers work for, as far as streams need it: without its key."""
+    found = clients("lambda").get_function_configuration(FunctionName=f"{prefix}fanout")
+    variables = found["Environment"]["Variables"]
+    return Agent(
+        settings=Settings.from_env(variables),
+        engine=DynamoDBEngine(prefix=prefix),
+        connections=GatewayConnections(variables["FARTHING_CONNECTIONS_URL"]),
+    )
+
+
+def redrive(
+    arguments: Namespace,
+    settings: Settings,
+    clients: Clients = new_client,
+    agent_of: Callable[[str, Clients], Agent] = deployed_agent,
+) -> int:
+    prefix = settings.table_prefix
+    agent = agent_of(prefix, clients)
+    if arguments.unnumbered:
+        print(f"sequencer  {number_again(agent, Span(0, _EVER))} events numbered")
+        return 0
+    unreadable = 0
+    for name, consumer in CONSUMERS.items():
+        queue = _Queue(clients("sqs"), f"{prefix}{name}-failures")
+        if arguments.dry_run:
+            print(f"{name:<11}{queue.length()} messages")
+            continue
+        spans = {each["ReceiptHandle"]: span_of(each["Body"]) for each in queue.messages()}
+        known = {handle: span for handle, span in spans.items() if span is not None}
+        unreadable += len(spans) - len(known)
+        handled = _handle(agent, consumer, list(known.values()))
+        queue.delete(known)
+        print(f"{name:<11}{len(spans)} messages, {handled} events {consumer.done}")
+    if unreadable:
+        print(f"{unreadable} messages are none of a stream's: they stay in their queues")
+    return 1 if unreadable else 0
+
+
+def _handle(agent: Agent, consumer: _Consumer, spans: list[Span]) -> int:
+    """Together where they overlap: a bad minute leaves many messages, and each look reads an
+    index."""
+    joined: list[Span] = []
+    for span in sorted(spans, key=lambda span: span.first):
+        wide = Span(span.first - consumer.before, span.last)
+        if joined and wide.first <= joined[-1].last + 1:
+            joined[-1] = Span(joined[-1].first, max(joined[-1].last, wide.last))
+        else:
+            joined.append(wide)
+    return sum(consumer.again(agent, span) for span in joined)
+
+
+def span_of(body: str) -> Span | None:
+    """When the records that a message tells of came into the stream."""
+    try:
+        batch = orjson.loads(body)["DDBStreamBatchInfo"]
+        first, last = (
+            datetime.fromisoformat(batch[f"approximateArrivalOf{which}Record"]).timestamp()
+            for which in ("First", "Last")
+        )
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return None
+    return Span(int(first), int(last) + 1)
+
+
+class _Queue:
+    def __init__(self, client: Any, name: str) -> None:
+        self._client = client
+        self._url = client.get_queue_url(QueueName=name)["QueueUrl"]
+
+    def length(self) -> int:
+        name = "ApproximateNumberOfMessages"
+        asked = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=[name])
+        return int(asked["Attributes"][name])
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """All that are there; until they are deleted they only hide for a while."""
+        while some := self._client.receive_message(
+            QueueUrl=self._url,
+            MaxNumberOfMessages=_MESSAGES_AT_ONCE,
+            VisibilityTimeout=_HIDDEN_SECONDS,
+            WaitTimeSeconds=1,
+        ).get("Messages"):
+            yield from some
+
+    def delete(self, handles: Mapping[str, object]) -> None:
+        for handle in handles:
+            self._client.delete_message(QueueUrl=self._url, ReceiptHandle=handle)

@@ -1,0 +1,68 @@
+"""`farthing report`: what the relay stored and earned, as one HTML page. The Glue job on this
+machine, from the data folder."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import orjson
+
+from farthing.context import Agent
+from farthing.nostr.filters import Filter
+from farthing.settings import Settings
+from infra.local.commands.bookkeeping import offline_agent
+from infra.local.commands.spark import NoSpark, spark_session
+from infra.local.commands.transfer import export_file
+
+ERRORS = (NoSpark,)
+_DAY = 24 * 3600
+
+
+def report(arguments: Namespace, settings: Settings) -> int:
+    with TemporaryDirectory(prefix="farthing-report-") as folder, offline_agent(settings) as agent:
+        since = (agent.now // _DAY - arguments.days + 1) * _DAY
+        events, receipts = Path(folder, "events.jsonl"), Path(folder, "receipts.jsonl")
+        lines = export_file(
+            Path(settings.data), events, Filter(since=since), progress=not arguments.quiet
+        )
+        lines += _write_receipts(agent, receipts, since)
+        page = _page(agent, events, receipts, lines, arguments)
+    arguments.output.write_text(page)
+    print(f"{arguments.output}: {lines} events and receipts of {arguments.days} days")
+    return 0
+
+
+def _write_receipts(agent: Agent, target: Path, since: int) -> int:
+    number = 0
+    with target.open("wb") as file:
+        for peer in agent.ledger.account_ids():
+            for receipt in agent.ledger.receipts(peer):
+                if receipt.time >= since:
+                    file.write(orjson.dumps(receipt._asdict()) + b"\n")
+                    number += 1
+    return number
+
+
+def _page(agent: Agent, events: Path, receipts: Path, lines: int, arguments: Namespace) -> str:
+    settings = agent.settings
+    with spark_session(lines) as spark:
+        from glue_jobs.events_source import Format, read_events
+        from glue_jobs.relay_report import read_receipts, relay_report
+
+        print("counting ...", file=sys.stderr)
+        made = relay_report(
+            read_events(spark, [str(events)], Format.JSONL),
+            read_receipts(spark, [str(receipts)], Format.JSONL),
+            agent.now,
+            name=settings.name,
+            unit=f"units of 10⁻{_raised(settings.asset_scale)} {settings.asset_code}",
+            days=arguments.days,
+        )
+        if arguments.parquet:
+            made.write_parquet(str(arguments.parquet))
+        return made.page
+
+
+def _raised(number: int) -> str:
+    return str(number).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))

@@ -1,0 +1,77 @@
+"""`farthing routes`: the routing table of this machine's agent."""
+
+import time
+from argparse import Namespace
+
+from farthing.connector.forwarding import find_way
+from farthing.context import Agent
+from farthing.ilp.address import is_prefix, is_valid
+from farthing.ilp.fees import TYPICAL_AMOUNT, forwarding_fee
+from farthing.settings import Settings
+from farthing.store.ledger import Peer
+from farthing.store.routes import Route
+from infra.local.commands.bookkeeping import ERRORS as ERRORS
+from infra.local.commands.bookkeeping import BookkeepingError, offline_agent
+
+
+def list_routes(_arguments: Namespace, settings: Settings) -> int:
+    with offline_agent(settings) as agent:
+        live = agent.routes.live()
+        if live is None:
+            raise BookkeepingError("there is no routing table yet: farthing routes rebuild")
+        built = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(live.built))
+        print(f"generation {live.name}, {live.count} routes, built {built} UTC")
+        print(f"{'prefix':<40}{'fee':>12}{'hops':>6}  next hop")
+        routes = sorted(agent.routes.routes(live.name), key=lambda route: route.prefix)
+        if live.count and not routes:
+            raise BookkeepingError("all of them have expired: farthing routes rebuild")
+        for route in routes:
+            print(f"{route.prefix:<40}{route.fee:>12}{route.hops:>6}  {route.next_hop[:16]}")
+    return 0
+
+
+def explain_route(arguments: Namespace, settings: Settings) -> int:
+    """What would become of a packet, by the very look-up that packets go through."""
+    address = arguments.address
+    if not is_valid(address):
+        raise BookkeepingError(f"{address!r} is not an ILP address")
+    with offline_agent(settings) as agent:
+        if is_prefix(agent.settings.own_ilp_address, address):
+            print(f"{address} is this agent's own: packets are delivered here")
+            return 0
+        way = find_way(agent, address)
+        if way.peer is None and way.route is None:
+            print(f"no route to {address}: packets are rejected (F02)")
+            return 1
+        print(f"address     {address}")
+        if way.route is not None:
+            _explain(way.route)
+        elif way.peer is not None:
+            print(f"prefix      {way.peer.ilp_address}, the address of a peer of ours")
+        print(f"next hop    {_standing(way.peer)}")
+        print(f"we keep     {_own_fee(agent)} of {TYPICAL_AMOUNT}")
+    return 0 if way.peer is not None and way.peer.takes_packets else 1
+
+
+def _explain(route: Route) -> None:
+    print(f"prefix      {route.prefix}, claimed by {route.owner}")
+    print(f"fee         {route.fee} over {hops(route.hops)}")
+    for number, hop in enumerate(route.path, 1):
+        print(f"  hop {number:<6}{hop}")
+
+
+def _standing(peer: Peer | None) -> str:
+    if peer is None:
+        return "is no peer of ours: packets are rejected (F02)"
+    if not peer.active:
+        return f"peer {peer.id} is not active: farthing peers set {peer.id} --active"
+    return f"peer {peer.id} at {peer.endpoint or 'no endpoint: packets are rejected (F02)'}"
+
+
+def _own_fee(agent: Agent) -> int:
+    settings = agent.settings
+    return forwarding_fee(settings.forward_fee, settings.forward_fee_ppm, TYPICAL_AMOUNT)
+
+
+def hops(number: int) -> str:
+    return f"{number} hop" if number == 1 else f"{number} hops"

@@ -1,0 +1,86 @@
+"""`farthing ledger`: what passed between a peer and us, entry by entry, and where it stands."""
+
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from farthing.context import Agent
+from farthing.settings import Settings
+from infra.local.commands.bookkeeping import ERRORS as ERRORS
+from infra.local.commands.bookkeeping import BookkeepingError, offline_agent
+
+_WIDTH = 18
+
+
+class Entry(NamedTuple):
+    time: int
+    what: str
+    theirs: int  # added to what they owe us
+    ours: int  # added to what we owe them
+    about: str = ""
+
+
+def ledger(arguments: Namespace, settings: Settings) -> int:
+    with offline_agent(settings) as agent:
+        if not arguments.id:
+            _list_accounts(agent)
+        elif agent.ledger.has_account(arguments.id):
+            _print_statement(agent, arguments.id)
+        else:
+            raise BookkeepingError(f"there is no account of {arguments.id!r}")
+    return 0
+
+
+def _list_accounts(agent: Agent) -> None:
+    """All of them: who is a peer no longer may still owe."""
+    _print_row("account", "owes us", "pending", "we owe")
+    for account in agent.ledger.account_ids():
+        balance = agent.ledger.balance(account)
+        gone = "" if agent.ledger.peer(account) else "  (no longer a peer)"
+        _print_row(account, balance.posted, balance.pending, balance.payable, gone)
+
+
+def _print_row(name: str, *cells: object) -> None:
+    *numbers, note = cells if len(cells) > 3 else (*cells, "")
+    print(f"{name:<20}{''.join(f'{cell:>{_WIDTH}}' for cell in numbers)}{note}")
+
+
+def _print_statement(agent: Agent, account: str) -> None:
+    entries = [*_taken(agent, account), *_passed_on(agent, account), *_settled(agent, account)]
+    print(f"{'when (UTC)':<21}{'what':<16}{'owes us':>{_WIDTH}}{'we owe':>{_WIDTH}}  about")
+    for entry in sorted(entries):
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.time))
+        theirs, ours = (f"{number:+d}" if number else "" for number in (entry.theirs, entry.ours))
+        line = f"{moment:<21}{entry.what:<16}{theirs:>{_WIDTH}}{ours:>{_WIDTH}}  {entry.about}"
+        print(line.rstrip())
+    balance = agent.ledger.balance(account)
+    print(f"owes us {balance.posted}, pending {balance.pending}, we owe {balance.payable}")
+
+
+def _taken(agent: Agent, account: str) -> Iterator[Entry]:
+    """Packets that came from there."""
+    for receipt in agent.ledger.receipts(account):
+        what = "forwarded" if receipt.next_hop else "stored"
+        about = f"to {receipt.next_hop}" if receipt.next_hop else f"event {receipt.event_id[:16]}"
+        yield Entry(receipt.time, what, receipt.amount, 0, about)
+
+
+def _passed_on(agent: Agent, account: str) -> Iterator[Entry]:
+    """Packets of others that went there: receipts stand with those who sent them."""
+    for sender in agent.ledger.account_ids():
+        for receipt in agent.ledger.receipts(sender):
+            if receipt.next_hop == account:
+                yield Entry(receipt.time, "passed on", 0, receipt.outgoing, f"from {sender}")
+
+
+def _settled(agent: Agent, account: str) -> Iterator[Entry]:
+    for made in agent.settlements.of(account):
+        if made.received:
+            yield Entry(made.time, "settled", -made.amount, 0)
+        else:
+            yield Entry(made.time, "we settled", 0, -made.amount)
+    asked = agent.settlements.last_asked(account)
+    if asked is not None and asked.is_open:
+        made = asked.settlement
+        yield Entry(made.time, "asked to settle", 0, 0, f"{made.amount}, no answer yet")

@@ -1,0 +1,218 @@
+"""`farthing import` and `farthing export`: events as lines of JSON, streamed, verified, resumable.
+
+Both work on the data folder, also while the server runs on it.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import takewhile
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+from tqdm import tqdm
+
+from farthing.nostr.events import InvalidEvent, parse_event, verify
+from farthing.nostr.filters import Filter
+from farthing.nostr.kinds import Keeping
+from farthing.store.events import EventStore, Outcome, StoredEvent
+from farthing.store.limits import MAX_ITEM_BYTES
+from farthing.store.payment import OWNER
+from farthing.store.planner import Reader, order
+from farthing.store.postings import sort_key
+from farthing.store.sqlite import SqliteEngine
+from infra.local.server.write_hub import WriteHub
+
+_BATCH = 512
+# What an item of the events table has room for, beside the event's other attributes.
+_LARGEST_EVENT = MAX_ITEM_BYTES - 4096
+_WITHOUT_END = sys.maxsize
+_BEGINNING = 4096  # bytes by which a file is known again
+
+
+_OPENING = b'{"id":"'  # of every line that we write
+
+
+class NotExported(Exception):
+    """A file that cannot be continued, since it was not begun by an export."""
+
+
+@dataclass
+class ImportReport:
+    stored: int = 0
+    duplicates: int = 0
+    superseded: int = 0
+    deleted: int = 0
+    ephemeral: int = 0
+    invalid: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def count(self, outcome: Outcome | str) -> None:
+        match outcome:
+            case Outcome.STORED:
+                self.stored += 1
+            case Outcome.DUPLICATE:
+                self.duplicates += 1
+            case Outcome.SUPERSEDED:
+                self.superseded += 1
+            case Outcome.DELETED:
+                self.deleted += 1
+            case "ephemeral":
+                self.ephemeral += 1
+            case reason:
+                self.invalid += 1
+                self.reasons[str(reason)] = self.reasons.get(str(reason), 0) + 1
+
+
+class _Here:
+    """Results come back at once: there is no event loop to wake."""
+
+    def put(self, call: Callable[[], None]) -> None:
+        call()
+
+
+class Importer:
+    def __init__(self, engine: SqliteEngine) -> None:
+        self._events = EventStore(engine)
+        self._hub = WriteHub(_Here())
+        engine.park_in(self._hub)
+
+    def close(self) -> None:
+        self._hub.stop()
+
+    def store(self, lines: list[bytes], report: ImportReport) -> None:
+        """Returns when every line is stored durably, or counted as what it is."""
+        outcomes: list[Outcome | str] = []
+        self._hub.run_all([lambda line=line: outcomes.append(self._store(line)) for line in lines])
+        for outcome in outcomes:
+            report.count(outcome)
+
+    def _store(self, line: bytes) -> Outcome | str:
+        try:
+            event = parse_event(orjson.loads(line))
+            verify(event)
+        except orjson.JSONDecodeError:
+            return "not JSON"
+        except InvalidEvent as error:
+            return str(error)
+        if event.keeping is Keeping.EPHEMERAL:
+            return "ephemeral"
+        if len(line) > _LARGEST_EVENT and len(event.to_json().encode()) > _LARGEST_EVENT:
+            return f"over {_LARGEST_EVENT} bytes"
+        return self._events.save(event, payment=OWNER)
+
+
+def import_file(data: Path, source: Path, *, progress: bool) -> ImportReport:
+    """Store a file's events. After an interruption it goes on where it was durable."""
+    report = ImportReport()
+    checkpoint = _Checkpoint(data, source)
+    engine = SqliteEngine(data)
+    importer = Importer(engine)
+    try:
+        with source.open("rb") as file:
+            file.seek(checkpoint.offset())
+            with _bar(source.stat().st_size, file.tell(), progress) as bar:
+                while lines := _lines(file):
+                    importer.store([line for line in lines if line.strip()], report)
+                    checkpoint.save(file.tell())
+                    bar.update(file.tell() - bar.n)
+        checkpoint.remove()
+    finally:
+        importer.close()
+        engine.close()
+    return report
+
+
+def _lines(file: IO[bytes]) -> list[bytes]:
+    # Not by iterating: `tell` has to say where the last line ends.
+    return list(takewhile(bool, (file.readline() for _ in range(_BATCH))))
+
+
+def _bar(total: int | None, start: int, progress: bool) -> Any:
+    unit = {"unit": "B", "unit_scale": True} if total is not None else {"unit": " events"}
+    return tqdm(total=total, initial=start, disable=not progress, file=sys.stderr, **unit)
+
+
+class _Checkpoint:
+    """How far a file has been imported, kept beside the data until it is through. It counts only
+    while the file begins as it did: another of the same name is imported from its start."""
+
+    def __init__(self, data: Path, source: Path) -> None:
+        name = sha256(str(source.resolve()).encode()).hexdigest()[:16]
+        self._path = data / f"import-{name}"
+        self._source = source
+
+    def offset(self) -> int:
+        try:
+            offset, beginning = self._path.read_text().split()
+            at = int(offset)
+        except (FileNotFoundError, ValueError):
+            return 0
+        same = at <= self._source.stat().st_size and beginning == self._beginning(at)
+        return at if same else 0
+
+    def save(self, offset: int) -> None:
+        partial = self._path.with_suffix(".new")
+        partial.write_text(f"{offset} {self._beginning(offset)}")
+        partial.replace(self._path)
+
+    def _beginning(self, offset: int) -> str:
+        with self._source.open("rb") as file:
+            return sha256(file.read(min(offset, _BEGINNING))).hexdigest()
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def export_file(data: Path, target: Path | None, filter: Filter, *, progress: bool) -> int:
+    """Write the events that match, newest first, one a line; to stdout without a target.
+
+    A target that is there already is continued behind its last whole line.
+    """
+    engine = SqliteEngine(data)
+    try:
+        reader = Reader(engine, EventStore(engine), _WITHOUT_END)
+        if target is None:
+            return _write(reader.find(filter), sys.stdout.buffer, progress)
+        last = _last_exported(target)
+        with target.open("ab") as file:
+            return _write(_behind(reader, filter, last), file, progress)
+    finally:
+        engine.close()
+
+
+def _write(events: Iterator[StoredEvent], file: IO[bytes], progress: bool) -> int:
+    number = 0
+    for event in tqdm(events, disable=not progress, unit=" events", file=sys.stderr):
+        file.write(event.json.encode() + b"\n")
+        number += 1
+    file.flush()
+    return number
+
+
+def _behind(reader: Reader, filter: Filter, last: str | None) -> Iterator[StoredEvent]:
+    return (event for event in reader.find(filter) if last is None or order(event) > last)
+
+
+def _last_exported(target: Path) -> str | None:
+    """The place of the last whole line, after cutting off what an interruption left behind it."""
+    if not target.exists():
+        return None
+    last, rest, whole = None, b"", 0
+    with target.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                rest = line
+                break
+            last, whole = line, whole + len(line)
+    try:
+        event = None if last is None else parse_event(orjson.loads(last))
+    except (InvalidEvent, orjson.JSONDecodeError):
+        raise NotExported(f"{target} is no export of ours: it is left as it is") from None
+    if not rest.startswith(_OPENING[: len(rest)]):
+        raise NotExported(f"{target} is no export of ours: it is left as it is")
+    os.truncate(target, whole)
+    return None if event is None else sort_key(event.created_at, event.id)

@@ -1,0 +1,136 @@
+"""`farthing watch`: a live subscription, one line an event; or the changes feed, by its numbers."""
+
+import asyncio
+import json
+import os
+import sys
+from argparse import Namespace
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from farthing.settings import Settings
+from infra.local.commands.post import relay_url
+
+_FIRST_WAIT = 0.5
+_LONGEST_WAIT = 30.0
+_PING_SECONDS = 30
+
+
+class WatchFailed(Exception):
+    """The relay ended the subscription."""
+
+
+ERRORS = (WatchFailed, aiohttp.ClientError)
+
+
+def watch(arguments: Namespace, settings: Settings) -> int:
+    filter = json.loads(arguments.filter)
+    relay = relay_url(arguments, settings)
+    if arguments.changes:
+        path = arguments.checkpoint or _checkpoint_path(Path(settings.data), relay, filter)
+        watching = _follow(relay, filter, Checkpoint(path, arguments.since), arguments.json)
+    else:
+        watching = _watch(relay, filter, arguments.json)
+    try:
+        asyncio.run(watching)
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+async def _watch(relay: str, filter: dict[str, Any], as_json: bool) -> None:
+    async with aiohttp.ClientSession() as session, session.ws_connect(relay) as socket:
+        await socket.send_json(["REQ", "watch", filter])
+        async for frame in socket:
+            message = json.loads(frame.data)
+            if message[0] == "EVENT":
+                print(json.dumps(message[2]) if as_json else event_line(message[2]), flush=True)
+            elif message[0] in ("CLOSED", "NOTICE"):
+                raise WatchFailed(message[-1])
+    raise WatchFailed("the relay closed the connection")
+
+
+def event_line(event: dict[str, Any]) -> str:
+    when = datetime.fromtimestamp(event["created_at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
+    content = " ".join(event["content"].split())
+    return f"{when}  {event['pubkey'][:8]}  kind {event['kind']:<5}  {content[:100]}"
+
+
+class Checkpoint:
+    """The number up to which everything has been printed, in a file that is whole at any time."""
+
+    def __init__(self, path: Path, since: int | None) -> None:
+        self._path = path
+        self.number = self._read() if since is None else since
+        print(f"changes above {self.number}, checkpoint in {path}", file=sys.stderr)
+
+    def _read(self) -> int:
+        try:
+            return int(self._path.read_text())
+        except FileNotFoundError:
+            return 0
+        except ValueError:
+            raise WatchFailed(f"{self._path} holds no number") from None
+
+    def move(self, number: int) -> None:
+        self.number = number
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        new = self._path.with_name(self._path.name + ".new")
+        new.write_text(f"{number}\n")
+        os.replace(new, self._path)
+
+
+def _checkpoint_path(folder: Path, relay: str, filter: dict[str, Any]) -> Path:
+    """Numbers are the relay's own, and a checkpoint is for what the filter lets through."""
+    name = sha256(json.dumps([relay, filter], sort_keys=True).encode()).hexdigest()[:16]
+    return folder / "checkpoints" / name
+
+
+async def _follow(
+    relay: str, filter: dict[str, Any], checkpoint: Checkpoint, as_json: bool
+) -> None:
+    """Over as many connections as it takes, once there has been one."""
+    wait, began = _FIRST_WAIT, False
+    async with aiohttp.ClientSession() as session:
+        while True:
+            try:
+                async with session.ws_connect(relay, heartbeat=_PING_SECONDS) as socket:
+                    began, wait = True, _FIRST_WAIT
+                    await _read_changes(socket, filter, checkpoint, as_json)
+            except aiohttp.ClientError:
+                if not began:
+                    raise
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+
+async def _read_changes(
+    socket: aiohttp.ClientWebSocketResponse,
+    filter: dict[str, Any],
+    checkpoint: Checkpoint,
+    as_json: bool,
+) -> None:
+    """Until the connection ends. An answer that was cut is asked for again, from where it ended."""
+
+    async def ask() -> None:
+        wanted = {**filter, "since": checkpoint.number, "live": True}
+        await socket.send_json(["CHANGES", "watch", wanted])
+
+    await ask()
+    async for frame in socket:
+        match json.loads(frame.data):
+            case ["CHANGES", _, "EVENT", number, event]:
+                line = json.dumps(event) if as_json else event_line(event)
+                print(f"{number}  {line}", flush=True)
+                checkpoint.move(number)
+            case ["CHANGES", _, "EOSE", _, {"next": behind}]:
+                checkpoint.move(behind)
+                await ask()
+            case ["CHANGES", _, "EOSE", last]:
+                checkpoint.move(max(last, checkpoint.number))
+            case ["CHANGES" | "NOTICE", *_, reason]:
+                raise WatchFailed(reason)

@@ -1,0 +1,324 @@
+"""The local server: one port for HTTP and WebSocket, the very handlers of the cloud behind it."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from farthing.agent.identity import publish_identity
+from farthing.agent.relay_client import SocketRelays
+from farthing.context import Agent
+from farthing.handlers import runtime
+from farthing.nostr.messages import Verb, notice
+from farthing.relay.sealed_sets import SEALED
+from farthing.settings import Settings
+from farthing.store.sqlite import SqliteEngine
+from farthing.store.table import Table
+from infra.local.server.backlog import Backlog
+from infra.local.server.connection_limits import ConnectionLimits
+from infra.local.server.folder import CannotStart, hold_folder
+from infra.local.server.gateway import SocketContext, http_answer, http_event
+from infra.local.server.http_server import HttpServer, body_of, own_name
+from infra.local.server.identity import with_identity
+from infra.local.server.meter import LocalMeter
+from infra.local.server.outbound import LocalOutbound
+from infra.local.server.packet_server import PATH as PACKETS
+from infra.local.server.packet_server import PacketServer
+from infra.local.server.peers import ensure_local_peer
+from infra.local.server.sockets import Handler, LocalConnections, Socket
+from infra.local.server.streams import StreamPump
+from infra.local.server.workers import LoopMailbox, Workers, run_in
+from infra.local.server.write_hub import WriteHub
+
+log = logging.getLogger("farthing")
+
+_PING_SECONDS = 30
+_PURGE_SECONDS = 30
+_STOP_SECONDS = 10
+_SYNC_WORKERS = 2
+_GOODBYE_SECONDS = 2
+_BACKLOG = 1024  # connections that wait to be taken
+# Nothing ends connections here as API Gateway does, and what is known of them must last as long.
+_CONNECTION_SECONDS = 100 * 365 * 24 * 3600
+# Threads that compute give way to those with a commit to finish. Python's 5 ms would let a commit
+# of twenty statements wait twenty times; below 0.3 ms what is gained is spent on giving way.
+_SWITCH_SECONDS = 0.0003
+# Objects more than before: hundreds of requests under way hold thousands, and none is garbage.
+_COLLECT_AFTER = 50_000
+
+
+def _function(verb: Verb) -> str:
+    """The function that serves a verb."""
+    return "negentropy" if verb.startswith("NEG-") else verb.lower()
+
+
+SOCKET_ROUTES = {
+    "$connect": "connect",
+    "$disconnect": "disconnect",
+    "$default": "default",
+    **{verb.value: _function(verb) for verb in Verb},
+}
+HTTP_ROUTES = {
+    "/": "info",
+    "/healthz": "info",
+    PACKETS: "ilp",
+    "/v1/quotes": "quotes",
+    "/v1/events": "events",
+    "/accounts/": "settlements",
+}
+ACCOUNTS = "/accounts/"
+
+
+def route_of(path: str) -> str:
+    """The route that serves a path: accounts have one for all of them."""
+    return ACCOUNTS if path.startswith(ACCOUNTS) else path
+
+
+# Those that write share commits; the others must not hold them up.
+WRITING = {PACKETS, "/v1/events"}
+STREAM_CONSUMERS = {
+    "fanout": Table.EVENTS,
+    "sequencer": Table.EVENTS,
+    "push": Table.CHANGES,
+}
+# An event that is passed over would never get a number.
+PATIENT = {"sequencer"}
+
+
+def load_handler(function: str) -> Handler:
+    handler: Handler = import_module(f"functions.{function}.handler").handler
+    return handler
+
+
+class Server:
+    """Everything that runs while the agent is up, in the order in which it starts and stops."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = hold_folder(Path(settings.data))
+        # Bound before anything else: what we publish of ourselves names the port.
+        self._listener = _bind(settings.host, settings.port)
+        self.settings = replace(
+            with_identity(settings),
+            port=self._listener.getsockname()[1],
+            connection_seconds=_CONNECTION_SECONDS,
+        )
+        self.url = f"{self.settings.host}:{self.settings.port}"
+
+    async def start(self) -> None:
+        settings = self.settings
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        _spare_the_collector()
+        self._stopping = False
+        self._mailbox = LoopMailbox(asyncio.get_running_loop())
+        self._workers = Workers(max(1, settings.workers), self._mailbox)
+        self._sync_workers = Workers(_SYNC_WORKERS, self._mailbox)
+        self._engine = SqliteEngine(Path(settings.data))
+        self._hub = WriteHub(self._mailbox)
+        self._engine.park_in(self._hub)
+        self._meter = LocalMeter()
+        backlog = Backlog(settings.max_send_buffer, settings.max_send_buffers)
+        self._connections = LocalConnections(
+            self._mailbox, backlog, self._hub, self._meter, settings.workers
+        )
+        self._outbound = LocalOutbound(self._hub, self._mailbox)
+        agent = Agent(
+            settings, self._engine, self._connections, self._outbound, self._meter,
+            SocketRelays(), in_order=True, alone=True,
+        )  # fmt: skip
+        runtime.install(agent)
+        ensure_local_peer(agent.ledger, settings)
+        publish_identity(agent)
+        self._routes = {route: load_handler(name) for route, name in SOCKET_ROUTES.items()}
+        self._pages = {path: load_handler(name) for path, name in HTTP_ROUTES.items()}
+        self._pump = StreamPump(
+            self._engine,
+            {name: (table, load_handler(name)) for name, table in STREAM_CONSUMERS.items()},
+            PATIENT,
+            # Whoever was connected before the start is gone.
+            fresh=("fanout", "push"),
+            # It writes: beside the hub it would fight for the interpreter at every row.
+            runners={"sequencer": self._hub.call},
+        )
+        self._pump.start()
+        await self._listen()
+        self._chores = [
+            asyncio.create_task(self._keep_clean()), asyncio.create_task(self._do_duties())
+        ]  # fmt: skip
+
+    async def _listen(self) -> None:
+        limits = ConnectionLimits(self.settings)
+        # Without an application around it: we have no use for its router.
+        general = HttpServer(self._request, self.settings, limits)
+        self._runner = web.ServerRunner(
+            general, handle_signals=False, shutdown_timeout=_STOP_SECONDS
+        )
+        await self._runner.setup()
+        self._packets = PacketServer(
+            self._pages[PACKETS], self._hub, limits, self.settings.request_seconds, general
+        )
+        self._door = await asyncio.get_running_loop().create_server(
+            self._packets, sock=self._listener, backlog=_BACKLOG
+        )
+
+    async def stop(self) -> None:
+        """Take nothing new, finish what is in hand, and leave a closed database behind."""
+        self._stopping = True
+        goodbyes = [socket.close() for socket in self._connections.all()]
+        self._door.close()
+        await asyncio.gather(*goodbyes, self._packets.stop(_STOP_SECONDS), return_exceptions=True)
+        await self._runner.cleanup()
+        for chore in self._chores:
+            chore.cancel()
+        await asyncio.to_thread(self._workers.stop)
+        await asyncio.to_thread(self._sync_workers.stop)
+        await asyncio.to_thread(self._pump.stop)
+        await asyncio.to_thread(self._hub.stop)
+        await self._outbound.close()
+        await asyncio.to_thread(self._engine.close)
+        runtime.install(None)
+        self._folder.close()
+
+    async def _do_duties(self) -> None:
+        """What schedules start in the cloud, now and at intervals."""
+        upkeep = load_handler("upkeep")
+        while self.settings.upkeep_seconds:
+            await self._workers.run(lambda: upkeep({}, None))
+            await asyncio.sleep(self.settings.upkeep_seconds)
+
+    async def _keep_clean(self) -> None:
+        sweep = load_handler("sweeper")
+        while True:
+            await asyncio.sleep(_PURGE_SECONDS)
+            while await self._workers.run(self._engine.purge_expired):
+                pass  # it takes a part at a time
+            await self._workers.run(lambda: sweep({}, None))
+            SEALED.forget_idle(int(time.time()))
+
+    async def _request(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.method != "GET" or "Upgrade" not in request.headers:
+            return await self._http(request)
+        socket = web.WebSocketResponse(
+            heartbeat=_PING_SECONDS,
+            timeout=_GOODBYE_SECONDS,
+            compress=False,  # as API Gateway; and deflating costs more than verifying
+            max_msg_size=2 * self.settings.max_message_length,
+        )
+        if socket.can_prepare(request):
+            return await self._websocket(request, socket)
+        return await self._http(request)
+
+    async def _http(self, request: web.BaseRequest) -> web.Response:
+        handler = self._pages.get(route_of(request.path))
+        if request.path == "/metrics":
+            return web.Response(text=self._meter.text())
+        if handler is None:
+            return web.Response(status=404, text="not found\n")
+        event = http_event(
+            request.method, request.path, request.query_string, request.headers,
+            await body_of(request, self.settings), request.remote or "",
+        )  # fmt: skip
+        runner = self._hub if request.path in WRITING else self._workers
+        answer = http_answer(await run_in(runner, lambda: handler(event, None)))
+        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+
+    async def _websocket(
+        self, request: web.BaseRequest, response: web.WebSocketResponse
+    ) -> web.WebSocketResponse:
+        if self._stopping:
+            raise web.HTTPServiceUnavailable
+        context = SocketContext(request.remote or "", own_name(request, self.settings))
+        socket = Socket(
+            response, request.transport, context, self._routes, self._hub, self._workers,
+            self._sync_workers, self._connections,
+        )  # fmt: skip
+        await self._workers.run(
+            lambda: self._routes["$connect"](context.event("CONNECT", "$connect"), None)
+        )
+        try:
+            await response.prepare(request)
+            await self._converse(response, socket)
+        finally:
+            await self._workers.run(
+                lambda: self._routes["$disconnect"](
+                    context.event("DISCONNECT", "$disconnect"), None
+                )
+            )
+        return response
+
+    async def _converse(self, response: web.WebSocketResponse, socket: Socket) -> None:
+        self._connections.add(socket)
+        if self._stopping:
+            socket.close()
+        writer = asyncio.create_task(socket.write())
+        try:
+            await self._read(response, socket)
+        finally:
+            await socket.finish()
+            self._connections.remove(socket)
+            writer.cancel()
+
+    async def _read(self, response: web.WebSocketResponse, socket: Socket) -> None:
+        most = self.settings.max_message_length
+        async for message in response:
+            if message.type is not WSMsgType.TEXT:
+                # API Gateway takes no binary frames either.
+                await response.close(code=WSCloseCode.UNSUPPORTED_DATA)
+            elif len(message.data) > most or len(message.data.encode()) > most:
+                await response.send_str(notice(f"invalid: message over {most} bytes"))
+                await response.close(code=WSCloseCode.MESSAGE_TOO_BIG)
+            else:
+                await socket.take(message.data)
+
+
+def _spare_the_collector() -> None:
+    """What has been loaded stays, and need not be looked at again and again; what requests leave
+    behind is freed by its last reference, but for the rare cycle."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER, 20, 20)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except (OSError, OverflowError) as error:
+        raise CannotStart(f"cannot listen on {host}:{port}: {error}") from error
+
+
+async def serve(settings: Settings) -> None:
+    """Run until SIGINT or SIGTERM."""
+    server = Server(settings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await server.start()
+    print(_welcome(server), flush=True)
+    await stop.wait()
+    with suppress(OSError):  # nobody may be reading any more
+        print("stopping", flush=True)
+    await server.stop()
+
+
+def _welcome(server: Server) -> str:
+    settings = server.settings
+    rows = [
+        ("relay", f"ws://{server.url}"),
+        ("information", f"http://{server.url}"),
+        ("ILP", f"http://{server.url}/ilp"),
+        ("public key", settings.pubkey),
+        ("ILP address", settings.own_ilp_address),
+        ("data", os.path.abspath(settings.data)),
+    ]
+    return "\n".join(["Farthing is up.", *(f"  {name:<12} {value}" for name, value in rows)])

@@ -1,0 +1,261 @@
+"""The short way of packets: `POST /ilp` in the plain form in which connectors send it, from the
+socket to its handler and back, without all that a general HTTP server does for a request.
+
+It refuses nothing itself. A connection on which anything else comes, be it an unusual header, goes
+over to the general server for good, with every byte that has come.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, NamedTuple, cast
+
+from farthing.connector.requests import MAX_PACKET_BYTES
+from infra.local.server.connection_limits import ConnectionLimits
+from infra.local.server.gateway import HttpAnswer, http_answer, http_event
+from infra.local.server.workers import Runner
+
+Handler = Callable[[dict[str, Any], object], dict[str, Any]]
+
+PATH = "/ilp"
+_REQUEST_LINE = b"POST /ilp HTTP/1.1\r\n"
+_END_OF_HEAD = b"\r\n\r\n"
+_LONGEST_HEAD = 4096
+# Headers that ask for more than an answer. What they ask is for the general server to know.
+_UNUSUAL = {"content-encoding", "expect", "te", "trailer", "transfer-encoding", "upgrade"}
+_KEEP_ALIVE = "keep-alive"  # what HTTP/1.1 does anyhow, and some clients say all the same
+_LENGTH_DIGITS = 5
+# Read ahead, while a request is under way, before we stop reading.
+_MOST_AHEAD = 64 * 1024
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class Request(NamedTuple):
+    headers: dict[str, str]  # names in lower case
+    body: bytes
+    rest: bytes  # what came behind it
+
+
+class NotPlain(Exception):
+    """What came is not the beginning of a packet's request in its plain form."""
+
+
+def read_request(octets: bytes) -> Request | None:
+    """The request that octets begin with, None while a part of it is missing."""
+    if not octets.startswith(_REQUEST_LINE[: len(octets)]):
+        raise NotPlain
+    end = octets.find(_END_OF_HEAD, 0, _LONGEST_HEAD)
+    if end < 0:
+        if len(octets) >= _LONGEST_HEAD:
+            raise NotPlain
+        return None
+    headers = _headers(octets[len(_REQUEST_LINE) : end])
+    start = end + len(_END_OF_HEAD)
+    stop = start + _content_length(headers)
+    if stop > len(octets):
+        return None
+    return Request(headers, octets[start:stop], octets[stop:])
+
+
+def _headers(octets: bytes) -> dict[str, str]:
+    if not octets.isascii():
+        raise NotPlain
+    headers: dict[str, str] = {}
+    for line in octets.decode("ascii").split("\r\n"):
+        name, colon, value = line.partition(":")
+        name = name.lower()
+        # A name of letters, digits and hyphens, once; a value without tabs and control characters.
+        plain = name.replace("-", "").isalnum() and colon and value.isprintable()
+        if not plain or name in headers:
+            raise NotPlain
+        headers[name] = value.strip(" ")
+    keep_alive = headers.get("connection", _KEEP_ALIVE).lower() == _KEEP_ALIVE
+    if "host" not in headers or not keep_alive or not _UNUSUAL.isdisjoint(headers):
+        raise NotPlain
+    return headers
+
+
+def _content_length(headers: dict[str, str]) -> int:
+    digits = headers.get("content-length", "")
+    if not digits.isdecimal() or len(digits) > _LENGTH_DIGITS or int(digits) > MAX_PACKET_BYTES:
+        raise NotPlain
+    return int(digits)
+
+
+class PacketServer:
+    """Makes the protocol of each new connection, and knows those on which only packets came."""
+
+    def __init__(
+        self, handler: Handler, runner: Runner, limits: ConnectionLimits, request_seconds: float,
+        general: Callable[[], asyncio.Protocol],
+    ) -> None:  # fmt: skip
+        self.handler = handler
+        self.runner = runner
+        self.limits = limits
+        self.request_seconds = request_seconds
+        self.general = general
+        self.open: set[PacketDoor] = set()
+        self.stopping = False
+
+    def __call__(self) -> "PacketDoor":
+        return PacketDoor(self)
+
+    async def stop(self, seconds: float) -> None:
+        """Answer what has been asked, and hang up."""
+        self.stopping = True
+        doors = list(self.open)
+        for door in doors:
+            door.close_if_idle()
+        if doors:
+            await asyncio.wait([door.gone for door in doors], timeout=seconds)
+        for door in list(self.open):
+            door.hang_up()
+
+
+class PacketDoor(asyncio.Protocol):
+    """A connection, as long as nothing but packets has come: they are answered one by one."""
+
+    def __init__(self, doors: PacketServer) -> None:
+        self._doors = doors
+        self._loop = asyncio.get_running_loop()
+        self._unread = b""
+        self._answering = False
+        self._reads = True  # from its socket
+        self._writes = True  # without a queue that grows
+        self._waits_since = self._loop.time()  # for the client
+        self._timer: asyncio.TimerHandle | None = None
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if not self._doors.limits.enter(self._transport):
+            return
+        self._doors.open.add(self)
+        address = transport.get_extra_info("peername")
+        self._source_ip: str = address[0] if address else ""
+        self._look_again_after(self._doors.request_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._doors.limits.leave(self._transport)
+        self._leave()
+
+    def _leave(self) -> None:
+        self._doors.open.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._unread:
+            self._waits_since = self._loop.time()
+        self._unread += data
+        self._go_on()
+        if len(self._unread) > _MOST_AHEAD and self._reads:
+            self._reads = False
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Begin with the next request, if nothing is in its way."""
+        if self._answering or not self._writes or not self._unread:
+            return
+        if self._transport.is_closing():
+            return
+        try:
+            request = read_request(self._unread)
+        except NotPlain:
+            self._hand_over()
+            return
+        if request is not None:
+            self._unread = request.rest
+            self._answering = True
+            event = http_event("POST", PATH, "", request.headers, request.body, self._source_ip)
+            handler = self._doors.handler
+            self._doors.runner.submit(lambda: handler(event, None), self._answer)
+
+    def _answer(self, result: dict[str, Any] | None) -> None:
+        self._answering = False
+        if self._transport.is_closing():
+            return
+        self._transport.write(_octets(http_answer(result), int(time.time())))
+        self._waits_since = self._loop.time()
+        if self._doors.stopping:
+            self._transport.close()
+            return
+        self._go_on()
+        self._read_again()
+
+    def _read_again(self) -> None:
+        if not self._reads and len(self._unread) <= _MOST_AHEAD:
+            self._reads = True
+            self._transport.resume_reading()
+
+    def _hand_over(self) -> None:
+        """Let the general server go on from here."""
+        self._leave()
+        octets, self._unread = self._unread, b""
+        self._read_again()
+        protocol = self._doors.general()
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        protocol.data_received(octets)
+
+    # Who does not read its answers gets no more of them.
+
+    def pause_writing(self) -> None:
+        self._writes = False
+
+    def resume_writing(self) -> None:
+        self._writes = True
+        self._go_on()
+        self._read_again()
+
+    # And nobody is waited for without end.
+
+    def _look_again_after(self, seconds: float) -> None:
+        if seconds:
+            self._timer = self._loop.call_later(seconds, self._look_at_the_clock)
+
+    def _look_at_the_clock(self) -> None:
+        limit = self._doors.request_seconds
+        left = self._waits_since + limit - self._loop.time()
+        if self._answering:
+            self._look_again_after(limit)
+        elif left > 0:
+            self._look_again_after(left)
+        elif not self._writes:
+            self._transport.abort()
+        else:
+            if _END_OF_HEAD in self._unread:
+                self._transport.write(_TOO_SLOW)
+            self._transport.close()
+
+    def close_if_idle(self) -> None:
+        if not self._answering:
+            self._transport.close()
+
+    def hang_up(self) -> None:
+        self._transport.abort()
+
+
+def _octets(answer: HttpAnswer, now: int) -> bytes:
+    lines = [
+        _status_line(answer.status),
+        *(f"{name}: {value}" for name, value in answer.headers.items()),
+        f"Content-Length: {len(answer.body)}",
+        _date_line(now),
+    ]
+    return "\r\n".join(lines).encode("ascii") + _END_OF_HEAD + answer.body
+
+
+@lru_cache
+def _status_line(status: int) -> str:
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+
+
+@lru_cache(maxsize=1)
+def _date_line(now: int) -> str:
+    return f"Date: {formatdate(now, usegmt=True)}"

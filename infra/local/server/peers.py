@@ -1,0 +1,42 @@
+"""Peers on one machine: the records behind `farthing peers`, and `local` for our own clients."""
+
+from pathlib import Path
+
+from farthing.ilp.tokens import is_strong, new_token
+from farthing.settings import Settings
+from farthing.store.ledger import Ledger, Peer, PeerExists, hash_token
+from infra.local.server.folder import CannotStart
+from infra.local.server.identity import kept_secret
+
+LOCAL_PEER = "local"
+_TOKEN_FILE = "peer-token"  # noqa: S105
+
+
+def ensure_local_peer(ledger: Ledger, settings: Settings) -> None:
+    """See that the peer `local` exists, with the token of the settings or of the data folder."""
+    token = settings.peer_token or local_token(Path(settings.data))
+    if not is_strong(token):
+        raise CannotStart("the token of the peer `local` needs at least 32 random bytes")
+    known = ledger.peer(LOCAL_PEER)
+    if known is not None and known.token_hash == hash_token(token):
+        return
+    if known is not None:
+        ledger.remove_peer(LOCAL_PEER)
+    try:
+        ledger.add_peer(new_peer(LOCAL_PEER, token, settings))
+    except PeerExists:  # its token is another peer's: leave that one be
+        return
+
+
+def new_peer(peer_id: str, token: str, settings: Settings, **more: object) -> Peer:
+    fields: dict[str, object] = {
+        "asset_code": settings.asset_code,
+        "asset_scale": settings.asset_scale,
+        **more,
+    }
+    return Peer(id=peer_id, token_hash=hash_token(token), **fields)  # type: ignore[arg-type]
+
+
+def local_token(data: Path) -> str:
+    """The token in the data folder, made on the first run."""
+    return kept_secret(data / _TOKEN_FILE, new_token)

@@ -1,0 +1,288 @@
+"""WebSocket connections of the local server: messages in order, frames out, no waiting for ever."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from farthing.ports.connections import Delivery
+from farthing.ports.meter import Meter, Metric
+from infra.local.server.backlog import STALLED_SECONDS, Backlog, Line
+from infra.local.server.gateway import SocketContext, route_key
+from infra.local.server.workers import Mailbox, Workers
+from infra.local.server.write_hub import WriteHub
+
+Handler = Callable[[dict[str, Any], object], dict[str, Any]]
+
+# Messages of one connection that may wait or run before we stop reading from it.
+_MOST_IN_HAND = 128
+_MOST_CHARACTERS_IN_HAND = 1024 * 1024
+_WAIT_FOR_SLOW_CLIENT = 10.0
+_WAIT_FOR_LIVE_CLIENT = STALLED_SECONDS  # others wait behind it
+_LAST_FRAMES_SECONDS = 1.0
+_CONCURRENT = "EVENT"
+# What a thread is soon through with. To set up a sync takes seconds, and whatever goes by the
+# default route may turn out to be one: a few of them must not keep all others waiting.
+_QUICK = {"REQ", "CLOSE", "COUNT", "AUTH", "CHANGES"}
+
+
+class Socket:
+    """One client.
+
+    EVENTs of a connection run side by side and share commits; any other verb waits for what was
+    sent before it and holds back what comes after, so that a client sees its own messages in order.
+    """
+
+    def __init__(
+        self, response: web.WebSocketResponse, transport: asyncio.Transport | None,
+        context: SocketContext, routes: dict[str, Handler], hub: WriteHub, workers: Workers,
+        sync_workers: Workers, connections: "LocalConnections",
+    ) -> None:  # fmt: skip
+        self._response = response
+        self._transport = transport
+        self.context = context
+        self._routes = routes
+        self._hub = hub
+        self._workers = workers
+        self._sync_workers = sync_workers
+        self._waiting: deque[tuple[str, str]] = deque()
+        self._in_hand = 0  # characters of messages that wait or run
+        self._running = 0
+        self._exclusive = False
+        self._room = asyncio.Event()
+        self._room.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._connections = connections
+        self.line = Line(lambda: connections.cut_off(self))
+        self._outgoing: deque[bytes] = deque()
+        self._to_send = asyncio.Event()
+        self._all_sent = asyncio.Event()
+        self._all_sent.set()
+        self.closing = False
+        self._goodbye: asyncio.Task[None] | None = None
+
+    async def take(self, body: str) -> None:
+        """Queue a message; waits while the client has too many in hand."""
+        if self.closing:
+            return
+        self._waiting.append((route_key(body), body))
+        self._in_hand += len(body)
+        self._idle.clear()
+        self._start()
+        if not self._has_room():
+            self._room.clear()
+        await self._room.wait()
+
+    def _has_room(self) -> bool:
+        few = self._running + len(self._waiting) < _MOST_IN_HAND
+        return few and self._in_hand < _MOST_CHARACTERS_IN_HAND
+
+    def _start(self) -> None:
+        while self._waiting and not self._exclusive:
+            route, body = self._waiting[0]
+            if route != _CONCURRENT:
+                if self._running:
+                    return
+                self._exclusive = True
+            self._waiting.popleft()
+            self._running += 1
+            handler = self._routes.get(route) or self._routes["$default"]
+            event = self.context.event("MESSAGE", route, body)
+            self._runner(route).submit(
+                lambda h=handler, e=event: h(e, None), partial(self._finished, len(body))
+            )
+
+    def _runner(self, route: str) -> WriteHub | Workers:
+        if route == _CONCURRENT:
+            return self._hub
+        return self._workers if route in _QUICK else self._sync_workers
+
+    def _finished(self, size: int, result: dict[str, Any] | None) -> None:
+        self._running -= 1
+        self._in_hand -= size
+        self._exclusive = False
+        if result is not None and "body" in result:
+            self._reply(result["body"].encode())
+        self._start()
+        if self._has_room():
+            self._room.set()
+        if not self._running and not self._waiting:
+            self._idle.set()
+
+    async def finish(self) -> None:
+        """Wait for the messages in hand, and for the goodbye where there is one."""
+        await self._idle.wait()
+        if self._goodbye is not None:
+            await self._goodbye
+
+    def _reply(self, frame: bytes) -> None:
+        if self._connections.backlog.take_for_reply(self.line, len(frame)):
+            self.send([frame])
+        elif not self.closing:
+            self._connections.cut_off(self)
+
+    def send(self, frames: Iterable[bytes]) -> None:
+        """Queue frames, for which there is room; from the loop's thread."""
+        if self.line.closed:
+            return
+        self._outgoing.extend(frames)
+        self._all_sent.clear()
+        self._to_send.set()
+
+    async def write(self) -> None:
+        """Bring queued frames to the client until it is gone."""
+        while not self._response.closed:
+            await self._to_send.wait()
+            self._to_send.clear()
+            while self._outgoing:
+                frame = self._outgoing.popleft()
+                try:
+                    await self._response.send_frame(frame, WSMsgType.TEXT)
+                except ConnectionError:
+                    return
+                self._connections.backlog.give_back(self.line, len(frame))
+            self._all_sent.set()
+
+    def drop(self) -> None:
+        """Hang up without the frames that wait; from the loop's thread."""
+        self._outgoing.clear()
+        self._all_sent.set()
+        self.close(WSCloseCode.POLICY_VIOLATION)
+
+    def close(self, code: int = WSCloseCode.GOING_AWAY) -> "asyncio.Task[None]":
+        """Take no more messages, answer those in hand, and hang up; from the loop's thread."""
+        self.closing = True
+        self._connections.backlog.end(self.line)
+        if self._goodbye is None:
+            self._goodbye = asyncio.create_task(self._say_goodbye(code))
+        return self._goodbye
+
+    async def _say_goodbye(self, code: int) -> None:
+        await self._idle.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._all_sent.wait(), _LAST_FRAMES_SECONDS)
+        await self._response.close(code=code, drain=False)
+        # A transport that is merely closed would wait for ever for a client that does not read.
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class LocalConnections:
+    """The port to the clients of this process (see `relay.connections`)."""
+
+    def __init__(
+        self, mailbox: Mailbox, backlog: Backlog, hub: WriteHub, meter: Meter, workers: int
+    ) -> None:
+        self._mailbox = mailbox
+        self.backlog = backlog
+        self._hub = hub
+        self._meter = meter
+        self._sockets: dict[str, Socket] = {}
+        # Threads that wait for slow clients are taken from everyone else: half of them, at most.
+        self._patience = threading.BoundedSemaphore(max(1, workers // 2))
+
+    def add(self, socket: Socket) -> None:
+        self._sockets[socket.context.connection_id] = socket
+
+    def remove(self, socket: Socket) -> None:
+        self._sockets.pop(socket.context.connection_id, None)
+        self.backlog.close(socket.line)
+
+    def all(self) -> list[Socket]:
+        return list(self._sockets.values())
+
+    def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+        return self.post_in_order(connection_id, frames)
+
+    def post_in_order(
+        self, connection_id: str, frames: Iterable[str], *, live: bool = False
+    ) -> Delivery:
+        socket = self._sockets.get(connection_id)
+        if socket is None or socket.closing:
+            return Delivery.GONE
+        batch = [frame.encode() for frame in frames]
+        if self.backlog.take_together(socket.line, sum(map(len, batch))):
+            self._mailbox.put(lambda: socket.send(batch))
+            return Delivery.DELIVERED
+        outgoing = _Outgoing(self._mailbox)
+        take = self._take_live if live else self._take_patiently
+        delivery = Delivery.DELIVERED
+        for frame in batch:
+            delivery = self._post(connection_id, frame, outgoing, take)
+            if delivery is not Delivery.DELIVERED:
+                break
+        outgoing.flush()
+        return delivery
+
+    def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
+        outgoing = _Outgoing(self._mailbox)
+        troubles: dict[str, Delivery] = {}
+        for connection_id, frame in frames:
+            if connection_id in troubles:
+                continue
+            delivery = self._post(connection_id, frame.encode(), outgoing, self._take_live)
+            if delivery is not Delivery.DELIVERED:
+                troubles[connection_id] = delivery
+        outgoing.flush()
+        return troubles
+
+    def _post(
+        self, connection_id: str, frame: bytes, outgoing: "_Outgoing",
+        take: Callable[[Line, int], bool],
+    ) -> Delivery:  # fmt: skip
+        socket = self._sockets.get(connection_id)
+        if socket is None or socket.closing:
+            return Delivery.GONE
+        if not self.backlog.take(socket.line, len(frame)):
+            outgoing.flush()  # what we have queued ourselves may be all that is in the way
+            if not take(socket.line, len(frame)):
+                return Delivery.SLOW
+        outgoing.add(socket, frame)
+        return Delivery.DELIVERED
+
+    def _take_live(self, line: Line, size: int) -> bool:
+        if self._hub.is_inside():
+            return False  # all who write would wait
+        return self.backlog.take_in_time(line, size, _WAIT_FOR_LIVE_CLIENT)
+
+    def _take_patiently(self, line: Line, size: int) -> bool:
+        if self._hub.is_inside() or not self._patience.acquire(blocking=False):
+            return False
+        try:
+            return self.backlog.take_in_time(line, size, _WAIT_FOR_SLOW_CLIENT)
+        finally:
+            self._patience.release()
+
+    def cut_off(self, socket: Socket) -> None:
+        """Disconnect a client that others would have to wait for; from any thread."""
+        self._meter.count(Metric.CLIENTS_TOO_SLOW)
+        socket.closing = True
+        self._mailbox.put(socket.drop)
+
+    def close(self, connection_id: str) -> None:
+        socket = self._sockets.get(connection_id)
+        if socket is not None:
+            socket.closing = True
+            self._mailbox.put(lambda: socket.close(WSCloseCode.POLICY_VIOLATION))
+
+
+class _Outgoing:
+    """Frames of one call, handed to the loop together."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._queues: dict[Socket, list[bytes]] = {}
+
+    def add(self, socket: Socket, frame: bytes) -> None:
+        self._queues.setdefault(socket, []).append(frame)
+
+    def flush(self) -> None:
+        if self._queues:
+            queues, self._queues = self._queues, {}
+            self._mailbox.put(lambda: [socket.send(batch) for socket, batch in queues.items()])

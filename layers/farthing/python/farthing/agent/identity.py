@@ -1,0 +1,70 @@
+"""What the agent says of itself: its kind 10032 with address, endpoint and prices, and its profile.
+
+Published as any other event of the owner's, and again only when something has changed.
+"""
+
+from collections.abc import Sequence
+
+import orjson
+
+from farthing.agent.follows import newest
+from farthing.context import Agent
+from farthing.nostr.events import Event, sign_event
+from farthing.nostr.kinds import Kind
+
+
+def publish_identity(agent: Agent) -> list[Event]:
+    """Publish what is not published yet; what that was."""
+    settings = agent.settings
+    published = [publish_own(agent, Kind.ILP_PEER_INFO, peer_info_tags(agent), _peer_info(agent))]
+    if settings.profile:
+        published.append(publish_own(agent, Kind.METADATA, [], settings.profile))
+    return [event for event in published if event is not None]
+
+
+def peer_info_tags(agent: Agent) -> list[list[str]]:
+    settings = agent.settings
+    return [
+        ["ilp_address", settings.own_ilp_address],
+        ["ilp_endpoint", settings.ilp_url],
+        ["fee", str(settings.forward_fee)],
+        ["fee_ppm", str(settings.forward_fee_ppm)],
+        *settings.tariff.as_tags(),
+    ]
+
+
+def _peer_info(agent: Agent) -> str:
+    """The same for deployed agents, which read JSON from the content."""
+    settings = agent.settings
+    return orjson.dumps(
+        {
+            "ilpAddress": settings.own_ilp_address,
+            "btpEndpoint": "",
+            "httpEndpoint": settings.ilp_url,
+            "assetCode": settings.asset_code,
+            "assetScale": settings.asset_scale,
+        }
+    ).decode()
+
+
+def publish_own(
+    agent: Agent,
+    kind: Kind,
+    tags: Sequence[Sequence[str]],
+    content: str,
+    renew_seconds: int | None = None,
+) -> Event | None:
+    """Publish an event of the owner's, unless the one that stands says the same, and, where it has
+    to be renewed, is no older than so many seconds."""
+    current = newest(agent, agent.settings.pubkey, kind)
+    wanted = tuple(tuple(tag) for tag in tags)
+    if current is not None and (current.tags, current.content) == (wanted, content):
+        is_fresh = renew_seconds is None or agent.now - current.created_at < renew_seconds
+        if is_fresh:
+            return None
+    # Never older than what it replaces, whatever the clock says.
+    created_at = agent.now if current is None else max(agent.now, current.created_at + 1)
+    secret = bytes.fromhex(agent.settings.secret_key)
+    event = sign_event(secret, kind=kind, content=content, created_at=created_at, tags=wanted)
+    agent.events.save(event)
+    return event

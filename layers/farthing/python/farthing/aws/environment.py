@@ -1,0 +1,48 @@
+"""The agent as a Lambda function has it: made from the function's environment and its secrets."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from farthing.agent.relay_client import SocketRelays
+from farthing.aws.connections import GatewayConnections
+from farthing.aws.meter import PowertoolsMeter
+from farthing.aws.outbound import LambdaOutbound
+from farthing.context import Agent
+from farthing.settings import PREFIX, Settings
+from farthing.store.dynamodb import DynamoDBEngine
+
+
+def make_agent() -> Agent:
+    settings = Settings.from_env(with_secrets(os.environ))
+    return Agent(
+        settings=settings,
+        engine=DynamoDBEngine(prefix=settings.table_prefix),
+        connections=GatewayConnections(os.environ["FARTHING_CONNECTIONS_URL"]),
+        outbound=LambdaOutbound(function=os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "")),
+        relays=SocketRelays(),
+        meter=PowertoolsMeter(),
+    )
+
+
+def read_secret(arn: str) -> str:
+    from botocore.session import get_session
+
+    client: Any = get_session().create_client("secretsmanager")
+    text: str = client.get_secret_value(SecretId=arn)["SecretString"]
+    return text
+
+
+def with_secrets(
+    environment: Mapping[str, str], read: Callable[[str], str] = read_secret
+) -> dict[str, str]:
+    """The environment with each `NAME_ARN` that names a secret replaced by `NAME`, its content.
+
+    Once a container: what stands in a function's environment can be read by more people than may
+    read a secret, and a rotated secret comes into force with the next containers.
+    """
+    secrets = {name for name in environment if name.startswith(PREFIX) and name.endswith("_ARN")}
+    plain = {name: value for name, value in environment.items() if name not in secrets}
+    return plain | {
+        name.removesuffix("_ARN"): read(environment[name]).strip() for name in sorted(secrets)
+    }

@@ -1,0 +1,27 @@
+"""Metrics by Powertools: written to the log in CloudWatch's embedded format when a call ends."""
+
+from aws_lambda_powertools import Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+
+from farthing.ports.meter import Metric
+
+_UNITS = {Metric.PACKET_MILLISECONDS: MetricUnit.Milliseconds}
+
+
+class PowertoolsMeter:
+    def __init__(self) -> None:
+        self._metrics = Metrics(namespace="Farthing", service="relay")
+        self._counted = False
+
+    def count(self, metric: Metric, number: int = 1, code: str = "") -> None:
+        unit = _UNITS.get(metric, MetricUnit.Count)
+        self._counted = True
+        self._metrics.add_metric(name=metric, unit=unit, value=number)
+        if code:  # once more under its code, which sums and alarms can be set on
+            self._metrics.add_metric(name=f"{metric}{code}", unit=unit, value=number)
+
+    def flush(self) -> None:
+        # With nothing to hand over it would write a warning: a line of log for every call.
+        if self._counted:
+            self._counted = False
+            self._metrics.flush_metrics()

@@ -1,0 +1,117 @@
+"""Requests to peers, by urllib3: it comes with botocore, and keeps connections."""
+
+import json
+import logging
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import urllib3
+
+from farthing.ports.outbound import (
+    OutboundFailed,
+    OutboundTimeout,
+    Response,
+    attempts,
+    may_be_taken_later,
+)
+
+log = logging.getLogger("farthing")
+
+# A reply larger than any packet is not read to its end.
+LARGEST_REPLY = 64 * 1024
+# What a function finds in an event that it has sent to itself. No door lets one in from outside.
+CALLBACK = "callback"
+
+
+def make_client() -> Any:
+    from botocore.config import Config
+    from botocore.session import get_session
+
+    config = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 2})
+    return get_session().create_client("lambda", config=config)
+
+
+class HttpOutbound:
+    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._pool = urllib3.PoolManager(num_pools=32, maxsize=16, retries=False)
+        self._sleep = sleep
+
+    def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
+        try:
+            reply = self._pool.request(
+                "POST",
+                url,
+                body=body,
+                headers=dict(headers),
+                timeout=urllib3.Timeout(total=timeout),
+                redirect=False,  # a redirect would lead away from the registered host
+                preload_content=False,
+            )
+            body = b""
+            try:
+                body = reply.read(LARGEST_REPLY)
+                return Response(reply.status, body)
+            finally:
+                if len(body) == LARGEST_REPLY:
+                    reply.close()  # the rest would be taken for the next request's answer
+                reply.release_conn()
+        except urllib3.exceptions.ReadTimeoutError:
+            raise OutboundTimeout("no answer in time") from None
+        except urllib3.exceptions.HTTPError as error:
+            raise OutboundFailed(type(error).__name__) from None
+
+    def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
+        """At once, and until it is taken or the time is up."""
+        trouble = ""
+        for wait, left in attempts(seconds):
+            self._sleep(wait)
+            try:
+                status = self.post(url, headers, body, left).status
+            except OutboundFailed as error:
+                trouble = str(error)
+                continue
+            trouble = f"status {status}" if status >= 300 else ""
+            if not may_be_taken_later(status):
+                break
+        if trouble:
+            # The peer asks again with the same Request-Id and gets the same reply.
+            log.warning("a callback was not taken: %s", trouble)
+
+
+class LambdaOutbound(HttpOutbound):
+    """Nothing runs in Lambda after a function's response: what has to be done then is handed to a
+    call of its own, of the same function, for which nobody waits."""
+
+    def __init__(self, client: Callable[[], Any] = make_client, function: str = "") -> None:
+        super().__init__()
+        self._make_client = client
+        self._function = function
+
+    @cached_property
+    def _client(self) -> Any:
+        return self._make_client()
+
+    def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
+        callback = {
+            "url": url,
+            "headers": dict(headers),
+            "body": b64encode(body).decode(),
+            "seconds": seconds,
+        }
+        try:
+            self._client.invoke(
+                FunctionName=self._function,
+                InvocationType="Event",
+                Payload=json.dumps({CALLBACK: callback}),
+            )
+        except Exception:  # what is paid is paid: better a callback too early than none
+            log.exception("a callback could not be handed over")
+            super().call_back(url, headers, body, seconds)
+
+    def finish(self, callback: Mapping[str, Any]) -> None:
+        """What was handed over, in the call that it was handed to."""
+        body = b64decode(callback["body"])
+        super().call_back(callback["url"], callback["headers"], body, callback["seconds"])

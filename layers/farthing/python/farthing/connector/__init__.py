@@ -1,0 +1,1 @@
+"""The connector's verbs: what happens to an ILP packet. They hold every rule of the connector."""

@@ -1,0 +1,211 @@
+"""Paying to have an event stored: what a relay asks for, the packet, and what came of it."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from farthing.connector.requests import OCTETS
+from farthing.ilp import address
+from farthing.ilp.condition import author_fulfillment, condition_of
+from farthing.ilp.packet import (
+    CONDITION_LENGTH,
+    Code,
+    Fulfill,
+    InvalidPacket,
+    Prepare,
+    Reject,
+    decode_reply,
+    encode,
+    to_milliseconds,
+)
+from farthing.ilp.tariff import Tariff
+from farthing.ilp.toon import dumps_event
+from farthing.nostr.events import Event, is_hex64
+from farthing.ports.outbound import Outbound
+
+_EXPIRY = timedelta(seconds=30)
+_MARGIN_SECONDS = 5.0
+
+
+class NotPayable(ValueError):
+    """The relay does not say how to pay it, or says so in a way that cannot be right."""
+
+
+class PaymentFailed(Exception):
+    """The packet was not answered by a packet; whether it arrived is unknown."""
+
+
+class ForgedFulfillment(PaymentFailed):
+    """The reply claims success with a preimage that is not the condition's."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayTerms:
+    """Where and what a relay is paid."""
+
+    destination: str
+    endpoint: str
+    pubkey: str
+    tariff: Tariff
+
+
+def terms_from_information(document: dict[str, Any]) -> RelayTerms:
+    """From a relay information document (NIP-11)."""
+    try:
+        ilp, fees = document["ilp"], document.get("fees", {})
+        kinds = {
+            kind: fee["amount"] for fee in fees.get("publication", []) for kind in fee["kinds"]
+        }
+        per_byte = fees.get("publication_per_byte", {}).get("amount", 0)
+        tariff = Tariff(per_byte, kinds, ilp["asset_code"], ilp["asset_scale"])
+        pubkey = document.get("self") or document["pubkey"]
+        return _checked(RelayTerms(ilp["address"], ilp["endpoint"], pubkey, tariff))
+    except (KeyError, TypeError, AttributeError):
+        raise NotPayable("the relay information document does not say how to pay") from None
+
+
+def terms_from_peer_info(event: Event, endpoint: str = "") -> RelayTerms:
+    """From a relay's own kind 10032, in the tag form."""
+    tags = {tag[0]: tag[1] for tag in event.tags if len(tag) > 1}
+    try:
+        kinds = {
+            int(name.removeprefix("price_kind_")): int(value)
+            for name, value in tags.items()
+            if name.startswith("price_kind_")
+        }
+        tariff = Tariff(
+            int(tags.get("price_per_byte", "0")), kinds,
+            tags.get("asset_code", ""), int(tags.get("asset_scale", "0")),
+        )  # fmt: skip
+        where = endpoint or tags.get("ilp_endpoint", "")
+        return _checked(RelayTerms(tags["ilp_address"], where, event.pubkey, tariff))
+    except (KeyError, ValueError):
+        raise NotPayable("the relay's kind 10032 does not say how to pay") from None
+
+
+def _checked(terms: RelayTerms) -> RelayTerms:
+    prices = [terms.tariff.per_byte, *terms.tariff.kinds.values()]
+    if not all(type(price) is int and price >= 0 for price in prices):
+        raise NotPayable("a price is not a whole number")
+    if not address.is_valid(terms.destination) or not is_hex64(terms.pubkey):
+        raise NotPayable("the relay's ILP address or public key is not one")
+    if not terms.endpoint.startswith(("http://", "https://")):
+        raise NotPayable("the relay's ILP endpoint is not a URL")
+    return terms
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What a relay asks for one event, of a payer who is not its author."""
+
+    event_id: str
+    price: int
+    destination: str
+    endpoint: str
+    condition: bytes
+
+
+def quote_from_answer(answer: dict[str, Any]) -> Quote:
+    """From what `POST /v1/quotes` answers."""
+    try:
+        quote = Quote(
+            answer["event_id"], _whole_number(answer["price"]), answer["destination"],
+            answer["endpoint"], bytes.fromhex(answer["condition"]),
+        )  # fmt: skip
+        reachable = quote.endpoint.startswith(("http://", "https://"))
+        if not reachable or not address.is_valid(quote.destination):
+            raise ValueError("neither a place to pay nor a way there")
+        if len(quote.condition) != CONDITION_LENGTH:
+            raise ValueError("no condition")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise NotPayable("the relay's quote does not say how to pay") from None
+    return quote
+
+
+def _whole_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError("not a whole number")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """A packet ready to send, and the preimage that proves that it was delivered; None where only
+    the relay can know it."""
+
+    prepare: Prepare
+    fulfillment: bytes | None
+
+    @property
+    def amount(self) -> int:
+        return self.prepare.amount
+
+
+def prepare_payment(
+    event: Event, author_secret: bytes, terms: RelayTerms, now: datetime, amount: int | None = None
+) -> Payment:
+    """The packet that stores an event of our own, at its price unless told otherwise."""
+    data = dumps_event(event)
+    price = terms.tariff.price(event.kind, len(data))
+    fulfillment = author_fulfillment(author_secret, bytes.fromhex(terms.pubkey), data)
+    prepare = Prepare(
+        amount=price if amount is None else amount,
+        expires_at=to_milliseconds(now + _EXPIRY),
+        condition=condition_of(fulfillment),
+        destination=terms.destination,
+        data=data,
+    )
+    return Payment(prepare, fulfillment)
+
+
+def prepare_quoted(event: Event, quote: Quote, now: datetime) -> Payment:
+    """The packet that stores an event of somebody else, at the price that was quoted for it."""
+    if quote.event_id != event.id:
+        raise NotPayable("the quote is for another event")
+    prepare = Prepare(
+        amount=quote.price,
+        expires_at=to_milliseconds(now + _EXPIRY),
+        condition=quote.condition,
+        destination=quote.destination,
+        data=dumps_event(event),
+    )
+    return Payment(prepare, None)
+
+
+def send_payment(
+    outbound: Outbound, endpoint: str, token: str, payment: Payment
+) -> Fulfill | Reject:
+    """Send the packet to a connector, ours or the relay's own, and check what it answers."""
+    headers = {"Content-Type": OCTETS, "Accept": OCTETS, "Authorization": f"Bearer {token}"}
+    timeout = _EXPIRY.total_seconds() + _MARGIN_SECONDS
+    response = outbound.post(endpoint, headers, encode(payment.prepare), timeout)
+    if response.status != 200:
+        raise PaymentFailed(f"the connector answered HTTP {response.status}")
+    try:
+        reply = decode_reply(response.body)
+    except InvalidPacket as error:
+        raise PaymentFailed(f"the connector answered no packet: {error}") from None
+    if isinstance(reply, Reject):
+        return reply
+    if sha256(reply.fulfillment).digest() != payment.prepare.condition:
+        raise ForgedFulfillment("the fulfillment does not hash to the condition")
+    return reply
+
+
+def kept_on_the_way(reject: Reject) -> int:
+    """What connectors kept of a packet that arrived with less than the price, as the receiver of it
+    says (F04); 0 for every other reject."""
+    if reject.code != Code.F04_INSUFFICIENT_DESTINATION_AMOUNT:
+        return 0
+    try:
+        told = orjson.loads(reject.data)
+        return max(0, _whole_number(told["price"]) - _whole_number(told["received"]))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return 0
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)

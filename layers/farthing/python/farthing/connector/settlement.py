@@ -1,0 +1,108 @@
+"""The settlement engine interface of RFC 0038, both ways.
+
+An engine tells us what a peer has paid; we ask an engine to pay a peer when we owe it more than the
+threshold. How money moves is the engine's business.
+"""
+
+import logging
+from http.client import CREATED, NOT_FOUND, OK
+from secrets import token_hex
+
+import orjson
+
+from farthing.context import Agent
+from farthing.ports.outbound import OutboundFailed
+from farthing.store.settlements import Settlement
+
+log = logging.getLogger("farthing")
+
+_SECONDS = 10.0
+_LARGEST = 2**63 - 1  # more than any balance holds
+
+
+class InvalidSettlement(ValueError):
+    """The request says no amount that could be counted."""
+
+
+def receive_settlement(agent: Agent, account: str, key: str, body: object) -> dict[str, object]:
+    """What an engine says the owner of an account has paid. The quantity that was counted, in our
+    scale."""
+    amount = quantity(body, agent.settings.asset_scale)
+    if not key:
+        raise InvalidSettlement("an Idempotency-Key is needed")
+    agent.settlements.receive(Settlement(account, key, amount, True, agent.now))
+    return {"amount": str(amount), "scale": agent.settings.asset_scale}
+
+
+def quantity(body: object, scale: int) -> int:
+    """An amount of another scale in ours; what is too small to count stays with the engine."""
+    if type(body) is not dict:
+        raise InvalidSettlement("the body is not a quantity")
+    amount, given = body.get("amount"), body.get("scale")
+    if type(amount) is not str or not amount.isdecimal() or not amount.isascii():
+        raise InvalidSettlement("amount is not a decimal string")
+    if type(given) is not int or not 0 <= given <= 255 or len(amount) > 38:
+        raise InvalidSettlement("scale is not a number from 0 to 255")
+    number, shift = int(amount), scale - given
+    counted: int = number * 10**shift if shift >= 0 else number // 10**-shift
+    if counted > _LARGEST:
+        raise InvalidSettlement("the amount is larger than any balance")
+    return counted
+
+
+def settle_payables(agent: Agent) -> int:
+    """Ask the engine to pay everybody to whom we owe more than the threshold, also those who are
+    peers no longer. How many."""
+    if not agent.settings.settlement_url:
+        return 0
+    return sum(_settle(agent, account) for account in agent.ledger.account_ids())
+
+
+def _settle(agent: Agent, account: str) -> bool:
+    settlement = _due(agent, account)
+    if settlement is None or not _ask(agent, settlement):
+        return False
+    return agent.settlements.finish(settlement)
+
+
+def _due(agent: Agent, account: str) -> Settlement | None:
+    """What to ask for: what was asked for before and not taken, else the debt as it is now."""
+    if not agent.ledger.balance(account).payable:  # most accounts: one look is enough
+        return None
+    last = agent.settlements.last_asked(account)
+    if last is not None and last.is_open:
+        return last.settlement
+    payable = agent.ledger.balance(account).payable
+    if payable <= agent.settings.settlement_threshold:
+        return None
+    settlement = Settlement(account, token_hex(16), payable, False, agent.now)
+    return settlement if agent.settlements.begin(settlement, last) else None
+
+
+def _ask(agent: Agent, settlement: Settlement) -> bool:
+    """Whether the engine has taken it on. One that does not know the account is told of it."""
+    place = f"/accounts/{settlement.peer}/settlements"
+    wanted = {"amount": str(settlement.amount), "scale": agent.settings.asset_scale}
+    status = _post(agent, place, wanted, settlement.key)
+    if status == NOT_FOUND and _is_done(_post(agent, "/accounts", {"id": settlement.peer})):
+        status = _post(agent, place, wanted, settlement.key)
+    return _is_done(status)
+
+
+def _is_done(status: int | None) -> bool:
+    if status is not None and status not in (OK, CREATED):
+        log.warning("the settlement engine answered HTTP %d", status)
+    return status in (OK, CREATED)
+
+
+def _post(agent: Agent, place: str, body: object, key: str = "") -> int | None:
+    """The engine's answer; None if there is none."""
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    if key:
+        headers["Idempotency-Key"] = key
+    url = agent.settings.settlement_url.rstrip("/") + place
+    try:
+        return agent.outbound.post(url, headers, orjson.dumps(body), _SECONDS).status
+    except OutboundFailed as error:
+        log.warning("the settlement engine does not answer: %s", error)
+        return None

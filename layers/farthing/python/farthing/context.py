@@ -1,0 +1,101 @@
+"""The agent: its settings, what it keeps, and its ways to the outside, put together once.
+
+Verbs take it as their first argument. In Lambda it is made from the environment at the first call;
+the local server and the tests install their own.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+from farthing.ports.connections import Connections
+from farthing.ports.meter import Meter, NoMeter
+from farthing.ports.outbound import NoOutbound, Outbound
+from farthing.ports.relays import NoRelays, Relays
+from farthing.settings import Settings
+from farthing.store.changes import ChangeLog
+from farthing.store.credits import CreditLimits
+from farthing.store.events import EventStore
+from farthing.store.ledger import Ledger
+from farthing.store.planner import Reader
+from farthing.store.routes import RoutingTable
+from farthing.store.sessions import Sessions
+from farthing.store.settlements import Settlements
+from farthing.store.syncs import Syncs
+from farthing.store.table import Engine
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Agent:
+    settings: Settings
+    engine: Engine
+    connections: Connections
+    outbound: Outbound = field(default_factory=NoOutbound)
+    meter: Meter = field(default_factory=NoMeter)
+    relays: Relays = field(default_factory=NoRelays)
+    clock: Callable[[], float] = time.time
+    # Whether messages of a connection are handled in the order in which they were sent.
+    in_order: bool = False
+    # Whether nobody else serves the same peers: what this process counts is then all there is.
+    alone: bool = False
+
+    # What packages above this one keep for an agent, by the function that makes it.
+    _parts: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)
+
+    def part(self, make: Callable[["Agent"], T]) -> T:
+        """What `make` returns for this agent, made once. So a package keeps a cache or a counter
+        for each agent without this module knowing of the package."""
+        found = self._parts.get(make)
+        if found is None:
+            found = self._parts.setdefault(make, make(self))
+        part: T = found
+        return part
+
+    @property
+    def now(self) -> int:
+        return int(self.clock())
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.clock() * 1000)
+
+    @cached_property
+    def events(self) -> EventStore:
+        return EventStore(self.engine, clock=self.clock)
+
+    @cached_property
+    def reader(self) -> Reader:
+        return Reader(self.engine, self.events, self.settings.max_scan)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        return Ledger(self.engine)
+
+    @cached_property
+    def trust(self) -> CreditLimits:
+        return CreditLimits(self.engine)
+
+    @cached_property
+    def changes(self) -> ChangeLog:
+        return ChangeLog(self.engine)
+
+    @cached_property
+    def settlements(self) -> Settlements:
+        return Settlements(self.engine)
+
+    @cached_property
+    def routes(self) -> RoutingTable:
+        seconds = self.settings.route_cache_seconds
+        return RoutingTable(self.engine, cache_seconds=seconds, clock=self.clock)
+
+    @cached_property
+    def syncs(self) -> Syncs:
+        return Syncs(self.engine, self.settings.sync_seconds, in_order=self.in_order)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        return Sessions(self.engine, self.settings.connection_seconds, in_order=self.in_order)

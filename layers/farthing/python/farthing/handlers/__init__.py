@@ -1,0 +1,1 @@
+"""Turns API Gateway and stream events into verb calls, in the cloud and on one machine."""
