@@ -3,30 +3,23 @@
 import orjson
 
 from farthing.ilp.packet import Code
+from farthing.ilp.reject import Rejected
 
 
-class MessageRefused(Exception):
-    """Becomes a Reject. `details` are further fields of the reject's JSON."""
+class MessageRefused(Rejected):
+    """`details` are further fields of the JSON that the reject carries."""
 
-    code: Code
     error: str
 
     def __init__(self, text: str, **details: str | int) -> None:
-        super().__init__(text)
+        message = bracketed(self.error, text)
+        fields = {"error": self.error, "message": message, **details}
+        super().__init__(message, orjson.dumps(fields))
         self.text = text
-        self.details = details
-
-    @property
-    def message(self) -> str:
-        return bracketed(self.error, self.text)
-
-    @property
-    def data(self) -> bytes:
-        return orjson.dumps({"error": self.error, "message": self.message, **self.details})
 
 
 def bracketed(error: str, text: str) -> str:
-    """The form of every error text: in rejects and in NOTICE messages."""
+    """The form of every error text, in rejects and in NOTICE messages."""
     return f"[{error}] {text}"
 
 
