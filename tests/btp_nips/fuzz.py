@@ -4,6 +4,7 @@ Whatever comes in, the decoder refuses it as the specification says, with JSON i
 gives a message that is written and read again as the same message.
 """
 
+import copy
 import random
 import sys
 import time
@@ -107,6 +108,10 @@ def messages() -> list[Message]:
     ]
 
 
+def strange(dice: random.Random) -> Any:
+    return copy.deepcopy(dice.choice(STRANGE))
+
+
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Every (container, key) inside a JSON value."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
@@ -124,11 +129,11 @@ def with_strange_values(dice: random.Random, body: bytes) -> bytes:
             case 0 if isinstance(container, dict):
                 del container[key]
             case 1 if isinstance(container, dict):
-                container[dice.choice(["x", "", "#e", "search", "ttl", "paymentModel"])] = (
-                    dice.choice(STRANGE)
+                container[dice.choice(["x", "", "#e", "search", "ttl", "paymentModel"])] = strange(
+                    dice
                 )
             case _:
-                container[key] = dice.choice(STRANGE)
+                container[key] = strange(dice)
         if not value:
             break
     return orjson.dumps(value)

@@ -21,7 +21,7 @@ from farthing.btp_nips.errors import MessageRefused
 from farthing.btp_nips.identity import peer_owner
 from farthing.btp_nips.lifecycle import State
 from farthing.btp_nips.messages import MessageType, Model
-from farthing.btp_nips.positions import START, Position, live, stored
+from farthing.btp_nips.positions import LAST, START, Position, live, stored
 from farthing.btp_nips.relay_messages import RelayMessages
 from farthing.btp_nips.tokens import ResumptionToken, issue_token
 from farthing.nostr.events import Event, sign_event
@@ -124,6 +124,25 @@ class TestPacking:
         if more:
             filled = sum(sizes[: len(chosen) + 1]) + len(chosen)
             assert filled > room
+
+    def test_the_answer_may_grow_after_its_messages_are_chosen(self) -> None:
+        room = answer().room
+        chosen, more = choose_messages(room, [Candidate(LAST, entry_of(room))])
+        assert len(chosen) == 1 and not more
+
+        grown = answer(position=LAST, credit=2**64 - 1).encode([chosen[0].message])
+
+        assert 32767 - 20 < len(grown) <= 32767
+        assert choose_messages(room, [Candidate(LAST, entry_of(room + 1))]) == ([], True)
+
+    def test_an_event_that_a_packet_has_room_for_and_an_answer_has_not(self) -> None:
+        room = answer().room
+        large, notice = entry_of(room + 1), entry_of(50)
+        assert large.fits
+        assert choose_messages(room, [Candidate(live(1), large, notice)]) == (
+            [(live(1), notice, True)],
+            False,
+        )
 
     def test_a_packet_is_used_nearly_whole(self) -> None:
         candidates = [Candidate(live(at), entry_of(100)) for at in range(400)]

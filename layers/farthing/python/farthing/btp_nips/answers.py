@@ -119,8 +119,7 @@ def choose_messages(room: int, candidates: Iterable[Candidate]) -> tuple[list[Ch
     chosen: list[Chosen] = []
     left = room
     for position, message, instead in candidates:
-        # An event goes out the same way by push and by pull, so both limits hold.
-        is_replaced = instead is not None and not (message.fits and len(message.entry) <= room)
+        is_replaced = instead is not None and len(message.entry) > room
         taken = instead if is_replaced and instead is not None else message
         size = len(taken.entry) + (1 if chosen else 0)  # and a comma
         if size > left:

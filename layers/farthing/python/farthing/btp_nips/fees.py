@@ -133,7 +133,7 @@ class FeeSchedule:
         *,
         received: int,
         budget: int = 0,
-    ) -> "Agreement":
+    ) -> Agreement:
         """What a new subscription gets for what arrived. `budget` is for other relays.
 
         Raises ModelNotOffered, LimitExceeded, InvalidAmount or PaymentInsufficient.
