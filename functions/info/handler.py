@@ -1,8 +1,18 @@
-"""GET on the relay's URL: the relay information document (NIP-11), and a health check."""
+"""The relay information document (NIP-11), the health check, and requests that no route matches."""
 
 from farthing.handlers import runtime
-from farthing.handlers.web import Event, Response, answer, header, json_answer, method_of, path_of
+from farthing.handlers.unmatched import answer_unmatched
+from farthing.handlers.web import (
+    Event,
+    Response,
+    answer,
+    header,
+    json_answer,
+    method_of,
+    path_of,
+)
 from farthing.relay.information import relay_information
+from farthing.surface import DEFAULT
 
 runtime.warm_up()
 
@@ -11,8 +21,8 @@ NOSTR_JSON = "application/nostr+json"
 
 def handler(event: Event, _context: object) -> Response:
     settings = runtime.agent().settings
-    if method_of(event) == "OPTIONS":
-        return answer(204)
+    if event["routeKey"] == DEFAULT:
+        return answer_unmatched(method_of(event), path_of(event))
     if path_of(event) == "/healthz":
         return json_answer(200, {"status": "ok"})
     if NOSTR_JSON in header(event, "accept"):

@@ -6,10 +6,8 @@ from farthing.handlers.web import (
     Event,
     InvalidBody,
     Response,
-    answer,
     json_answer,
     json_body,
-    method_of,
     problem,
 )
 from farthing.nostr.events import InvalidEvent, parse_event, verify
@@ -18,8 +16,6 @@ runtime.warm_up()
 
 
 def handler(event: Event, _context: object) -> Response:
-    if method_of(event) == "OPTIONS":
-        return answer(204)
     agent = runtime.agent()
     try:
         body = json_body(event, agent.settings.max_message_length)

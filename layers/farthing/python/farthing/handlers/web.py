@@ -10,11 +10,15 @@ import orjson
 Event = Mapping[str, Any]
 Response = dict[str, Any]
 
-# NIP-11: a page of any origin may read the relay information document.
+# A web page of any origin may read every answer (NIP-11 demands it for the information document),
+# and may pay. `*` stands for every header but Authorization, which has to be named.
 CORS = {
     "Access-Control-Allow-Origin": "*",
-    "Access-Control-Allow-Headers": "*",
-    "Access-Control-Allow-Methods": "GET, HEAD, POST, OPTIONS",
+    "Access-Control-Allow-Headers": (
+        "*, Authorization, Content-Type, Idempotency-Key, Prefer, Request-Id"
+    ),
+    "Access-Control-Allow-Methods": "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT",
+    "Access-Control-Expose-Headers": "*",
 }
 
 
