@@ -141,7 +141,9 @@ class Scene:
             secret_key=_OWNER.hex(), requests_per_second=0, packets_per_minute=MILLION,
             price_per_byte=settings.price_per_byte or 1,
         )  # fmt: skip
-        self.agent = Agent(own, self.engine, self._clients, meter=PowertoolsMeter(own.table_prefix), clock=_clock)
+        self.agent = Agent(
+            own, self.engine, self._clients, meter=PowertoolsMeter(own.table_prefix), clock=_clock
+        )
         self._moment = self.agent.now_ms
         self._numbers = iter(range(10**9))
         self.agent.ledger.add_peer(Peer("payer", hash_token(_TOKEN)))

@@ -37,6 +37,11 @@ class Settings:
         metadata={"about": "The owner's Nostr key, 64 hex digits. Made and kept in the data folder"
                   " on the first local run."},
     )  # fmt: skip
+    public_key: str = _setting(
+        "",
+        "The owner's public key, 64 hex digits, for processes that must not hold the secret one;"
+        " follows from the secret one where that is given",
+    )
     relay_url: str = _setting(
         "", "Public WebSocket URL, where it differs from where we listen; AUTH takes no other"
     )
@@ -195,6 +200,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.secret_key:
             _check_secret_key(self.secret_key)
+        if self.public_key and not is_hex64(self.public_key):
+            raise InvalidSetting(f"{PREFIX}PUBLIC_KEY is not 64 lowercase hexadecimal digits")
+        if self.public_key and self.secret_key and self.public_key != self.pubkey:
+            raise InvalidSetting(f"{PREFIX}PUBLIC_KEY is not that of {PREFIX}SECRET_KEY")
         for setting in fields(self):
             value = getattr(self, setting.name)
             if type(value) is int and not 0 <= value <= U64_MAX:
@@ -211,6 +220,8 @@ class Settings:
 
     @cached_property
     def pubkey(self) -> str:
+        if self.public_key and not self.secret_key:
+            return self.public_key
         return public_key_of(bytes.fromhex(self.secret_key))
 
     @cached_property

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from farthing.nostr.messages import Verb
 from farthing.store.table import Table
 
-DEFAULT = "$default"
+CONNECT, DISCONNECT, DEFAULT = "$connect", "$disconnect", "$default"
 # Serves every request that no route matches: preflights (OPTIONS), wrong methods, unknown paths.
 DEFAULT_FUNCTION = "info"
 
@@ -72,8 +72,8 @@ class Message(NamedTuple):
 
 
 MESSAGES = (
-    Message("$connect", "connect"),
-    Message("$disconnect", "disconnect"),
+    Message(CONNECT, "connect"),
+    Message(DISCONNECT, "disconnect"),
     # Where the verb cannot be told from the body, any verb may come here.
     Message(DEFAULT, "default", Work.LONG),
     Message(Verb.EVENT.value, "event", Work.WRITE, answered=True),

@@ -122,7 +122,7 @@ class GatewayConnections:
         for connection_id, frame in frames:
             queues.setdefault(connection_id, []).append(frame)
         until = self._clock() + _PATIENCE
-        posts = self._pool.map(lambda each: self._post_in_order(*each, until), queues.items())
+        posts = self._pool.map(lambda id: self._post_in_order(id, queues[id], until), list(queues))
         outcomes = dict(zip(queues, posts, strict=True))
         # Where nobody could be reached, it is not this client's own trouble.
         others_succeed = any(post in (_Post.TAKEN, _Post.TOO_LARGE) for post in outcomes.values())

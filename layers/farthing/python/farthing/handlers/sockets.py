@@ -1,6 +1,7 @@
 """API Gateway's WebSocket events, turned into messages for the relay and back."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from farthing.context import Agent
 from farthing.handlers import runtime

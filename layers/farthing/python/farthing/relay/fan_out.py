@@ -27,6 +27,7 @@ BUSY = "too many messages are under way to clients, try again"
 # After so many attempts, over some minutes, an event that is only wanted live is too late.
 _ATTEMPTS = 6
 
+Recipient = tuple[Event, Subscription]
 Candidates = Sequence[tuple[Event, Sequence[Place]]]
 
 
@@ -69,7 +70,7 @@ def _deliver(agent: Agent, candidates: Candidates, attempt: int) -> None:
         for event, subscription in agent.sessions.matching(candidates)
         if _may_see(agent, event, subscription)
     ]
-    busy: list[tuple[Event, Subscription]] = []
+    busy: list[Recipient] = []
     json = cache(Event.to_json)
     while recipients:
         now, recipients = _one_each(recipients)
@@ -90,11 +91,12 @@ def _deliver(agent: Agent, candidates: Candidates, attempt: int) -> None:
 
 
 def _one_each(
-    recipients: Sequence[tuple[Event, Subscription]],
-) -> tuple[list[tuple[Event, Subscription]], list[tuple[Event, Subscription]]]:
+    recipients: Sequence[Recipient],
+) -> tuple[list[Recipient], list[Recipient]]:
     """The first for each connection, and the rest: so it is known which of them was not taken."""
     seen: set[str] = set()
-    first, rest = [], []
+    first: list[Recipient] = []
+    rest: list[Recipient] = []
     for each in recipients:
         connection_id = each[1].connection_id
         (rest if connection_id in seen else first).append(each)
@@ -103,22 +105,20 @@ def _one_each(
 
 
 def _among(
-    recipients: Iterable[tuple[Event, Subscription]],
+    recipients: Iterable[Recipient],
     troubles: dict[str, Delivery],
     delivery: Delivery,
-) -> list[tuple[Event, Subscription]]:
+) -> list[Recipient]:
     return [each for each in recipients if troubles.get(each[1].connection_id) is delivery]
 
 
-def _not_among(
-    recipients: Iterable[tuple[Event, Subscription]], troubles: dict[str, Delivery]
-) -> list[tuple[Event, Subscription]]:
+def _not_among(recipients: Iterable[Recipient], troubles: dict[str, Delivery]) -> list[Recipient]:
     """Those who can be sent more: another frame may be small enough."""
     on = (None, Delivery.TOO_LARGE)
     return [each for each in recipients if troubles.get(each[1].connection_id) in on]
 
 
-def _postpone(agent: Agent, busy: Sequence[tuple[Event, Subscription]], attempt: int) -> None:
+def _postpone(agent: Agent, busy: Sequence[Recipient], attempt: int) -> None:
     if attempt >= _ATTEMPTS:
         log.warning("gave up on %d deliveries after %d attempts", len(busy), attempt)
         agent.meter.count(Metric.DELIVERIES_GIVEN_UP, len(busy))
