@@ -58,7 +58,6 @@ class Metrics:
             namespace=namespace,
             metric_name=metric,
             dimensions_map={dimension: f"{self._prefix}{name}"},
-            label=name,
             statistic=statistic,
             period=_FIVE_MINUTES,
         )

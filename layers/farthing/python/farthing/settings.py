@@ -225,6 +225,13 @@ class Settings:
         return public_key_of(bytes.fromhex(self.secret_key))
 
     @cached_property
+    def secret(self) -> bytes:
+        """The owner's secret key, for who signs, seals or derives with it."""
+        if not self.secret_key:
+            raise InvalidSetting(f"{PREFIX}SECRET_KEY is needed here, and not given")
+        return bytes.fromhex(self.secret_key)
+
+    @cached_property
     def own_ilp_address(self) -> str:
         return self.ilp_address or f"g.agent.{self.pubkey}"
 

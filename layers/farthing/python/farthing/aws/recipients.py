@@ -86,7 +86,8 @@ def _batches(parts: Sequence[Part]) -> Iterator[list[tuple[Part, str]]]:
 
 
 def write_part(part: Part) -> str:
-    return orjson.dumps([part.event, part.places, part.attempt]).decode()
+    places = [tuple(place) for place in part.places]  # orjson takes no tuples with names
+    return orjson.dumps([part.event, places, part.attempt]).decode()
 
 
 def read_part(body: str) -> Part:

@@ -34,7 +34,7 @@ def quote_event(agent: Agent, event: Event) -> dict[str, Any]:
     price = 0 if free else settings.tariff.price(event.kind, size)
     if price and size > DATA_MAX:
         raise InvalidQuoteRequest(unpayable(size))
-    owner = bytes.fromhex(settings.secret_key)
+    owner = settings.secret
     condition = condition_of(quote_fulfillment(owner, bytes.fromhex(event.id)))
     return _quote(agent, price, event.kind, size) | {
         "event_id": event.id,
