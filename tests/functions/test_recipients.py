@@ -1,4 +1,4 @@
-"""An event for more clients than one call can serve: in parts, by way of SQS, to each of them once."""
+"""An event for more clients than one call can serve: in parts by way of SQS, and to each once."""
 
 import json
 from collections import Counter
