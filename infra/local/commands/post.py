@@ -104,7 +104,7 @@ def _signed(arguments: Namespace, secret: bytes) -> Event:
 
 
 def relay_url(arguments: Namespace, settings: Settings) -> str:
-    return arguments.relay or settings.relay_url or f"ws://{settings.host}:{settings.port}"
+    return arguments.relay or settings.socket_url
 
 
 def web_url(arguments: Namespace, settings: Settings) -> str:
