@@ -15,6 +15,7 @@ from typing import Any
 from farthing.nostr.events import is_hex64
 from farthing.nostr.filters import InvalidFilter, parse_filter
 from farthing.settings import InvalidSetting, Settings
+from infra.local.settings_file import with_settings_file
 
 # Each command imports its own part when it runs: `farthing post` needs no server.
 Command = Callable[[argparse.Namespace, Settings], int]
@@ -329,7 +330,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _settings(given: argparse.Namespace) -> Settings:
     if not given.cloud:
-        return Settings.from_env(os.environ)
+        return Settings.from_env(with_settings_file(os.environ))
     from infra.local.commands.deployed import NotDeployed, deployed_settings
 
     if given.run in _OF_THE_FOLDER:
