@@ -1,26 +1,18 @@
 """The relay information document (NIP-11), the health check, and requests that no route matches."""
 
-from farthing.handlers import runtime
+from farthing.context import Agent
+from farthing.handlers.calls import Event, Response
 from farthing.handlers.unmatched import answer_unmatched
-from farthing.handlers.web import (
-    Event,
-    Response,
-    answer,
-    header,
-    json_answer,
-    method_of,
-    path_of,
-)
+from farthing.handlers.web import answer, header, json_answer, method_of, path_of, web_handler
 from farthing.relay.information import relay_information
 from farthing.surface import DEFAULT
-
-runtime.warm_up()
 
 NOSTR_JSON = "application/nostr+json"
 
 
-def handler(event: Event, _context: object) -> Response:
-    settings = runtime.agent().settings
+@web_handler
+def handler(agent: Agent, event: Event) -> Response:
+    settings = agent.settings
     if event["routeKey"] == DEFAULT:
         return answer_unmatched(method_of(event), path_of(event))
     if path_of(event) == "/healthz":

@@ -19,6 +19,7 @@ import farthing
 from farthing.nostr.filters import InvalidFilter
 from farthing.settings import InvalidSetting, Settings
 from infra.local.commands.terminal import plain
+from infra.local.settings_file import with_settings_file
 
 
 class Command(NamedTuple):
@@ -103,7 +104,7 @@ def fail(error: BaseException | str) -> int:
 
 def _settings(given: argparse.Namespace, command: Command) -> Settings:
     if not given.cloud:
-        return Settings.from_env(os.environ)
+        return Settings.from_env(with_settings_file(os.environ))
     from infra.local.commands.deployed import NotDeployed, deployed_settings
 
     if command.needs_folder:

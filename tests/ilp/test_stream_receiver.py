@@ -173,6 +173,7 @@ def test_amount_above_the_maximum_names_both() -> None:
 
     assert isinstance(reject, Reject) and reject.code == Code.F08_AMOUNT_TOO_LARGE
     assert reject.data == (1001).to_bytes(8, "big") + (1000).to_bytes(8, "big")
+    assert isinstance(decide(prepare(amount=1000), Limits(packet_amount=1000)), Payment)
 
 
 def test_declined_payment_closes_the_connection() -> None:

@@ -2,14 +2,10 @@
 // Request: {secretKey (hex), relay, content, kind?, tags?, login? (default true), milliseconds?}
 // Answer: {ok, reason, id}
 import WebSocket from 'ws'
-import { createRequire } from 'node:module'
+import NDK, { NDKEvent, NDKPrivateKeySigner, NDKRelaySet } from '@nostr-dev-kit/ndk'
 import { answer } from './request.mjs'
 
 globalThis.WebSocket ??= WebSocket
-
-// The package's ES modules name files without their extensions, which Node does not take.
-const require = createRequire(import.meta.url)
-const { default: NDK, NDKEvent, NDKPrivateKeySigner, NDKRelaySet } = require('@nostr-dev-kit/ndk')
 
 await answer(async (request) => {
   const { secretKey, relay, content, kind = 1, tags = [], login = true } = request

@@ -1,5 +1,6 @@
-"""A STREAM receiver behind ILP over HTTP, made of the pure modules alone. Books in a list."""
+"""A STREAM receiver behind ILP over HTTP, and its SPSP answer, made of the pure modules alone."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,7 +10,7 @@ from threading import Lock, Thread
 
 from farthing.ilp.packet import Code, Reject, decode_prepare, encode
 from farthing.ilp.purse import NotAPurse, parse_purse_address
-from farthing.ilp.spsp import Connection, connect, connection_secret
+from farthing.ilp.spsp import MEDIA_TYPE, Connection, answer, connect, connection_secret
 from farthing.ilp.stream_receiver import Asset, Limits, Payment, receive
 from farthing.nostr.events import public_key_of
 
@@ -63,11 +64,18 @@ def stream_server(
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        def do_GET(self) -> None:
+            assert MEDIA_TYPE in self.headers["Accept"]
+            self.reply(json.dumps(answer(server.connection())).encode(), MEDIA_TYPE)
+
         def do_POST(self) -> None:
             assert self.headers["Authorization"] == f"Bearer {TOKEN}"
             body = server.answer(self.rfile.read(int(self.headers["Content-Length"])))
+            self.reply(body, "application/octet-stream")
+
+        def reply(self, body: bytes, media_type: str) -> None:
             self.send_response(200)
-            self.send_header("Content-Type", "application/octet-stream")
+            self.send_header("Content-Type", media_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -34,6 +34,15 @@ def test_payment_of_one_packet_is_booked() -> None:
     assert paid["destinationAsset"] == {"code": ASSET.code, "scale": ASSET.scale}
 
 
+def test_credentials_come_from_the_spsp_answer() -> None:
+    with stream_server() as server:
+        request = {"url": server.url, "token": TOKEN, "spspUrl": server.url, "amountToSend": "7"}
+        paid = run("pay.mjs", request)
+
+    assert paid["ok"], paid
+    assert server.booked == [7]
+
+
 def test_packets_stay_below_the_maximum_and_add_up() -> None:
     with stream_server(Limits(packet_amount=100)) as server:
         paid = pay(server, amountToSend="2550")

@@ -13,6 +13,9 @@ from farthing.nostr.nip19 import (
     Nprofile,
     Npub,
     Nsec,
+    _checksum,
+    _regroup,
+    _text,
     decode,
     encode,
     parse_public_key,
@@ -105,8 +108,6 @@ def test_what_is_no_entity_is_refused(text: str) -> None:
 
 def test_tlv_of_unknown_types_is_passed_over() -> None:
     # An nprofile with the item 0x99 between key and relay.
-    from farthing.nostr.nip19 import _text
-
     octets = b"\x00\x20" + bytes.fromhex(KEY) + b"\x99\x01x" + b"\x01\x06wss://"
 
     assert decode(_text("nprofile", octets)) == Nprofile(KEY, ("wss://",))
@@ -129,10 +130,22 @@ def test_tlv_of_unknown_types_is_passed_over() -> None:
     ],
 )
 def test_contents_that_do_not_fit_the_prefix_are_refused(prefix: str, octets: bytes) -> None:
-    from farthing.nostr.nip19 import _text
-
     with pytest.raises(InvalidNip19):
         decode(_text(prefix, octets))
+
+
+def test_bits_left_over_are_refused() -> None:
+    digits = _regroup(bytes.fromhex(KEY), 8, 5, pad=True)
+    letters = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
+
+    def text(digits: list[int]) -> str:
+        return "npub1" + "".join(letters[each] for each in digits + _checksum("npub", digits))
+
+    assert decode(text(digits)) == Npub(KEY)
+    with pytest.raises(InvalidNip19, match="left over"):
+        decode(text([*digits[:-1], digits[-1] | 1]))
+    with pytest.raises(InvalidNip19, match="left over"):
+        decode(text([*_regroup(bytes(33), 8, 5, pad=True), 0]))
 
 
 @pytest.mark.parametrize(

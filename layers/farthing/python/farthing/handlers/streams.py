@@ -2,8 +2,12 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from farthing.context import Agent
+from farthing.handlers import runtime
+from farthing.handlers.calls import Event as CallEvent
+from farthing.handlers.calls import Handler, Response, flush
 from farthing.nostr.events import Event
 from farthing.store.changes import Arrival, Change, chunk
 from farthing.store.events import StoredEvent, stored_event
@@ -13,6 +17,23 @@ from farthing.store.table import Row, Table
 log = logging.getLogger("farthing")
 
 Record = dict[str, Any]
+T = TypeVar("T")
+
+
+def stream_handler(
+    read: Callable[[Sequence[Record]], T], handle: Callable[[Agent, T], object]
+) -> Handler:
+    """A handler for stream records: `read` takes from them what `handle` needs."""
+    runtime.warm_up()
+
+    def handler(event: CallEvent, _context: object) -> Response:
+        agent = runtime.agent()
+        try:
+            return report_failures(event["Records"], lambda records: handle(agent, read(records)))
+        finally:
+            flush(agent)
+
+    return handler
 
 
 def _new(records: Sequence[Record]) -> Iterator[StoredEvent]:

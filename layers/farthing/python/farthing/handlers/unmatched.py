@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from farthing.handlers.web import Response, answer, problem
+from farthing.handlers.calls import Response
+from farthing.handlers.web import answer, problem
 from farthing.surface import ROUTES, Route, allowed_methods
 
 _PREFLIGHT_SECONDS = "86400"

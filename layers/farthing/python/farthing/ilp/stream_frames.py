@@ -5,7 +5,7 @@ the receiver.
 """
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -215,8 +215,11 @@ _LAYOUTS: Final[tuple[tuple[int, type[Any], tuple[_Field, ...]], ...]] = (
     (0x16, StreamDataBlocked, (_UINT, _UINT)),
     (0x17, StreamReceipt, (_UINT, _OCTETS)),
 )
-_BY_TYPE: Final = {kind: (frame, fields) for kind, frame, fields in _LAYOUTS}
-_BY_FRAME: Final = {frame: (kind, fields) for kind, frame, fields in _LAYOUTS}
+_BY_TYPE: Final = {kind: (frame, layout) for kind, frame, layout in _LAYOUTS}
+_BY_FRAME: Final = {
+    frame: (kind, tuple(zip([each.name for each in fields(frame)], layout, strict=True)))
+    for kind, frame, layout in _LAYOUTS
+}
 
 
 def read_frame(reader: Reader) -> Frame | None:
@@ -225,14 +228,13 @@ def read_frame(reader: Reader) -> Frame | None:
     contents = Reader(_read_octets(reader))
     if kind not in _BY_TYPE:
         return None
-    frame, fields = _BY_TYPE[kind]
-    read: Frame = frame(*[each.read(contents) for each in fields])
+    frame, layout = _BY_TYPE[kind]
+    read: Frame = frame(*[each.read(contents) for each in layout])
     contents.end()
     return read
 
 
 def write_frame(frame: Frame) -> bytes:
-    kind, fields = _BY_FRAME[type(frame)]
-    values = astuple(frame)
-    contents = b"".join(each.write(value) for each, value in zip(fields, values, strict=True))
+    kind, layout = _BY_FRAME[type(frame)]
+    contents = b"".join([each.write(getattr(frame, name)) for name, each in layout])
     return oer.u8(kind) + _write_octets(contents)
