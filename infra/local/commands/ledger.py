@@ -1,7 +1,7 @@
 """`farthing ledger`: what passed between a peer and us, entry by entry, and where it stands."""
 
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,7 +22,11 @@ class Entry(NamedTuple):
     about: str = ""
 
 
-def ledger(arguments: Namespace, settings: Settings) -> int:
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", default="", help="the peer; all accounts if left out")
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
     with offline_agent(settings) as agent:
         if not arguments.id:
             _list_accounts(agent)
