@@ -14,6 +14,7 @@ from farthing.store.events import EventStore
 from farthing.store.memory import MemoryEngine
 from farthing.store.planner import Allowance, Reader
 from farthing.store.postings import records_of, sort_key
+from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Engine, Item, Key, Table
 from tests.relay.naive import NaiveStore
@@ -232,7 +233,7 @@ class TestTheSet:
         agent = make_agent(sqlite, clock)
         events = [made(created_at=START - number // 3) for number in range(2500)]
         store_at_once(agent, events)
-        reader = Reader(sqlite, EventStore(sqlite), 10)  # no bound on what postings can tell
+        reader = Reader(sqlite, EventStore(sqlite, NOSTR), 10)  # no bound on what postings can tell
 
         found = [sk for page in reader.scan(parse_filter({"kinds": [1]}), Allowance(10**6)) or ()
                  for sk in page.sort_keys]  # fmt: skip
