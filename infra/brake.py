@@ -15,10 +15,10 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
+from farthing.surface import RUNS_WHEN_BRAKED
 from infra.deployment import Deployment
 from infra.functions import FOLDER, NOT_CODE
 from infra.records import log_group
-from infra.routes import GOING_ON
 
 _WARN_PERCENT = 80
 
@@ -35,7 +35,7 @@ class Brake(Construct):
         super().__init__(scope, id)
         self._deployment = deployment
         self.function = self._function(
-            {name: each for name, each in functions.items() if name not in GOING_ON}
+            {name: each for name, each in functions.items() if name not in RUNS_WHEN_BRAKED}
         )
         self.spent = sns.Topic(self, "Spent", enforce_ssl=True)
         self.spent.add_subscription(subscriptions.LambdaSubscription(self.function))

@@ -14,7 +14,7 @@ from constructs import Construct
 
 from infra.deployment import Deployment
 from infra.gateway import STAGE, Addresses, Gateways
-from infra.routes import WEB_PATHS
+from infra.routes import edge_paths
 
 CHOOSE_ORIGIN = Path(__file__).with_name("choose_origin.js")
 _WEB = "web"  # the script knows it by this name
@@ -35,7 +35,7 @@ class FrontDoor(Construct):
             "Distribution",
             comment=f"{deployment.prefix}relay",
             default_behavior=_behavior(socket, [self._choice()]),
-            additional_behaviors={path: _behavior(web) for path in WEB_PATHS},
+            additional_behaviors={path: _behavior(web) for path in edge_paths()},
             # WebSocket runs over HTTP/1.1, and CloudFront speaks both to viewers.
             http_version=cloudfront.HttpVersion.HTTP2,
             web_acl_id=deployment.web_acl_arn or None,

@@ -13,13 +13,22 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from farthing.store.table import STREAMED, Table
+from farthing.surface import (
+    DEFAULT,
+    DEFAULT_FUNCTION,
+    IDENTITY_FUNCTION,
+    MESSAGES,
+    ROUTES,
+    SCHEDULES,
+    STREAMS,
+    Stream,
+)
 from infra.deployment import Deployment
 from infra.edge import EdgeStack
 from infra.functions import RelayFunction, Surroundings
 from infra.layer import LibraryLayer
 from infra.layer_contents import LAMBDA
 from infra.records import removal_policy
-from infra.routes import SCHEDULES, SOCKET_ROUTES, WEB_ROUTES
 from infra.storage import StorageStack
 
 _STREAM_SECONDS = 60
@@ -63,102 +72,88 @@ class RelayStack(Stack):
         return self.functions[name]
 
     def _add_socket_routes(self) -> None:
-        for route_key, name in SOCKET_ROUTES.items():
-            id = _id(route_key)
+        for message in MESSAGES:
+            id = _id(message.key)
             apigateway.WebSocketRoute(
                 self,
                 f"{id}Route",
                 web_socket_api=self._around.gateways.socket_api,
-                route_key=route_key,
+                route_key=message.key,
                 integration=integrations.WebSocketLambdaIntegration(
-                    f"{id}Integration", self.function(name)
+                    f"{id}Integration", self.function(message.function)
                 ),
-                # The handler's body is the last frame of its answer; $connect can send none.
-                return_response=not route_key.endswith("connect"),
+                return_response=message.answered,
             )
 
     def _add_web_routes(self) -> None:
+        keys = {key: route.function for route in ROUTES for key in route.keys}
         made: dict[str, integrations.HttpLambdaIntegration] = {}
-        for route, name in WEB_ROUTES.items():
-            method, path = route.split(" ")
+        for key, name in {**keys, DEFAULT: DEFAULT_FUNCTION}.items():
             integration = made.setdefault(
                 name, integrations.HttpLambdaIntegration(f"{_id(name)}Web", self.function(name))
             )
             apigateway.HttpRoute(
                 self,
-                f"{_id(route)}Route",
+                f"{_id(key)}Route" if key != DEFAULT else "AnythingElseRoute",
                 http_api=self._around.gateways.web_api,
-                route_key=apigateway.HttpRouteKey.with_(path, apigateway.HttpMethod[method]),
+                route_key=_web_route_key(key),
                 integration=integration,
             )
 
     def _add_streams(self) -> None:
-        """Patience by what a lost record would cost.
+        for stream in STREAMS:
+            self.failures[stream.function] = self._failures(stream)
+            self._consume(stream, self.failures[stream.function])
 
-        Who is not sent a live event can still ask for it: five minutes. A number is never skipped,
-        only given late, so the sequencer rides out an hour's trouble; what even then cannot be
-        numbered goes to the queue with its place in the stream, and the feed goes on behind it.
-        """
-        latest, beginning = (
-            awslambda.StartingPosition.LATEST,
-            awslambda.StartingPosition.TRIM_HORIZON,
-        )
-        self._stream("fanout", Table.EVENTS, latest, Duration.minutes(5), at_once=4)
-        self._stream("sequencer", Table.EVENTS, beginning, Duration.hours(1))
-        self._stream("push", Table.CHANGES, beginning, Duration.minutes(15))
-
-    def _stream(
-        self,
-        name: str,
-        table: Table,
-        start: awslambda.StartingPosition,
-        patience: Duration,
-        at_once: int = 1,
-    ) -> None:
-        queue = self.failures[name] = sqs.Queue(
+    def _failures(self, stream: Stream) -> sqs.Queue:
+        return sqs.Queue(
             self,
-            f"{_id(name)}Failures",
-            queue_name=f"{self._around.deployment.prefix}{name}-failures",
+            f"{_id(stream.function)}Failures",
+            queue_name=f"{self._around.deployment.prefix}{stream.failures}",
             retention_period=Duration.days(14),
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             removal_policy=removal_policy(self._around.deployment),
         )
-        self.function(name, _STREAM_SECONDS).add_event_source(
+
+    def _consume(self, stream: Stream, failures: sqs.Queue) -> None:
+        position = awslambda.StartingPosition
+        self.function(stream.function, _STREAM_SECONDS).add_event_source(
             sources.DynamoEventSource(
-                self._around.tables[table],
-                starting_position=start,
+                self._around.tables[stream.table],
+                starting_position=(
+                    position.TRIM_HORIZON if stream.from_beginning else position.LATEST
+                ),
                 batch_size=100,
-                parallelization_factor=at_once,
+                parallelization_factor=stream.parallel,
                 bisect_batch_on_error=True,
                 report_batch_item_failures=True,
                 # The bound is the age: attempts come as fast as they fail.
                 retry_attempts=10_000,
-                max_record_age=patience,
-                on_failure=sources.SqsDlq(queue),
-                filters=_filters(table),
+                max_record_age=Duration.minutes(stream.patience_minutes),
+                on_failure=sources.SqsDlq(failures),
+                filters=_filters(stream.table),
             )
         )
 
     def _add_schedules(self) -> None:
-        for name, minutes in SCHEDULES.items():
+        for schedule in SCHEDULES:
+            function = self.function(schedule.function, _UPKEEP_SECONDS)
             events.Rule(
                 self,
-                f"{_id(name)}Schedule",
-                schedule=events.Schedule.rate(Duration.minutes(minutes)),
-                targets=[
-                    targets.LambdaFunction(self.function(name, _UPKEEP_SECONDS), retry_attempts=0)
-                ],
+                f"{_id(schedule.function)}Schedule",
+                schedule=events.Schedule.rate(Duration.minutes(schedule.minutes)),
+                targets=[targets.LambdaFunction(function, retry_attempts=0)],
             )
-        # Right after a deployment as well: new prices and addresses are announced at once.
-        triggers.Trigger(
-            self,
-            "Announce",
-            handler=self.function("upkeep"),
-            # Not waited for: a round may be under way, and one at a time is all that may be.
-            invocation_type=triggers.InvocationType.EVENT,
-            timeout=Duration.seconds(_UPKEEP_SECONDS),
-        )
+            if schedule.at_start:
+                triggers.Trigger(
+                    self,
+                    "Announce",
+                    handler=function,
+                    # Not waited for: a round may be under way, and only one may run at a time.
+                    invocation_type=triggers.InvocationType.EVENT,
+                    timeout=Duration.seconds(_UPKEEP_SECONDS),
+                )
 
     def _identity(self) -> str:
         """The owner's public key, which nobody knows before the secret is there."""
@@ -167,7 +162,7 @@ class RelayStack(Stack):
             self,
             "Agent",
             resource_type="Custom::Identity",
-            service_token=self.function("identity").function_arn,
+            service_token=self.function(IDENTITY_FUNCTION).function_arn,
             service_timeout=Duration.seconds(_IDENTITY_SECONDS),
             properties={
                 "Key": self._around.key.secret_arn,
@@ -176,7 +171,7 @@ class RelayStack(Stack):
             },
         )
         # Its policy first: the key is read while the function starts.
-        identity.node.add_dependency(self.function("identity").role)
+        identity.node.add_dependency(self.function(IDENTITY_FUNCTION).role)
         public_key = identity.get_att_string("PublicKey")
         CfnOutput(self, "PublicKey", value=public_key)
         CfnOutput(self, "IlpAddress", value=identity.get_att_string("IlpAddress"))
@@ -186,6 +181,13 @@ class RelayStack(Stack):
 def _id(key: str) -> str:
     words = "".join(c if c.isalnum() else " " for c in key).split()
     return "".join(word.capitalize() for word in words) or "Root"
+
+
+def _web_route_key(key: str) -> apigateway.HttpRouteKey:
+    if key == DEFAULT:
+        return apigateway.HttpRouteKey.DEFAULT
+    method, path = key.split(" ")
+    return apigateway.HttpRouteKey.with_(path, apigateway.HttpMethod[method])
 
 
 def _filters(table: Table) -> Sequence[dict[str, object]]:

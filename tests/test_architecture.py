@@ -16,6 +16,7 @@ LIBRARY = ROOT / "layers/farthing/python"
 # row do not know each other, but for what EXCEPT allows.
 HOUSE = (
     {"handlers"},
+    {"surface"},
     {"aws"},
     {"agent"},
     {"connector"},

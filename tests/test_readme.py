@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from farthing.settings import documentation
+from farthing.surface import documentation as routes
 from infra.deployment import documentation as deployment_documentation
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -27,6 +28,11 @@ def test_every_setting_is_documented_as_it_is() -> None:
 
 def test_so_is_every_option_of_a_deployment() -> None:
     assert between("options") == table("option", deployment_documentation())
+
+
+def test_every_route_is_documented_as_it_is() -> None:
+    rows = [f"| `{method} {path}` | {about} |" for method, path, about in routes()]
+    assert between("routes") == "\n".join(["| route | what it is |", "|---|---|", *rows])
 
 
 def test_the_cdk_that_is_named_is_one_that_takes_the_library() -> None:

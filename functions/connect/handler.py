@@ -1,7 +1,8 @@
 """$connect: note the connection and the challenge that it will be sent."""
 
 from farthing.handlers import runtime
-from farthing.handlers.sockets import DONE, Event, Response
+from farthing.handlers.calls import Event, Response
+from farthing.handlers.sockets import DONE
 from farthing.relay.connect import connect
 
 runtime.warm_up()

@@ -1,7 +1,8 @@
 """$disconnect: forget the connection. Best effort by API Gateway's word; the rest expires."""
 
 from farthing.handlers import runtime
-from farthing.handlers.sockets import DONE, Event, Response
+from farthing.handlers.calls import Event, Response
+from farthing.handlers.sockets import DONE
 from farthing.relay.connect import disconnect
 
 runtime.warm_up()

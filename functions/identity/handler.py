@@ -6,7 +6,7 @@ from typing import Any
 import urllib3
 
 from farthing.handlers import runtime
-from farthing.handlers.sockets import Event, Response
+from farthing.handlers.calls import Event, Response
 
 runtime.warm_up()
 

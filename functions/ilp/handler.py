@@ -1,23 +1,16 @@
 """POST /ilp: packets from peers (ILP over HTTP), and the replies that go by callback."""
 
 from farthing.aws.outbound import CALLBACK, LambdaOutbound
-from farthing.connector.requests import HttpError, receive_packet
-from farthing.handlers import runtime
-from farthing.handlers.sockets import flush
-from farthing.handlers.web import Event, Response, body_of, octets_answer, problem
-
-runtime.warm_up()
+from farthing.connector.requests import receive_packet
+from farthing.context import Agent
+from farthing.handlers.calls import Event, Response
+from farthing.handlers.web import body_of, octets_answer, web_handler
 
 
-def handler(event: Event, _context: object) -> Response:
-    agent = runtime.agent()
+@web_handler
+def handler(agent: Agent, event: Event) -> Response:
     if CALLBACK in event and isinstance(agent.outbound, LambdaOutbound):
         agent.outbound.finish(event[CALLBACK])
         return {}
-    try:
-        answer = receive_packet(agent, event.get("headers") or {}, body_of(event))
-    except HttpError as error:
-        return problem(error.status, str(error))
-    finally:
-        flush(agent)
+    answer = receive_packet(agent, event.get("headers") or {}, body_of(event))
     return octets_answer(answer.status, answer.body)

@@ -1,18 +1,20 @@
-"""GET on the relay's URL: the relay information document (NIP-11), and a health check."""
+"""The relay information document (NIP-11), the health check, and requests that no route matches."""
 
-from farthing.handlers import runtime
-from farthing.handlers.web import Event, Response, answer, header, json_answer, method_of, path_of
+from farthing.context import Agent
+from farthing.handlers.calls import Event, Response
+from farthing.handlers.unmatched import answer_unmatched
+from farthing.handlers.web import answer, header, json_answer, method_of, path_of, web_handler
 from farthing.relay.information import relay_information
-
-runtime.warm_up()
+from farthing.surface import DEFAULT
 
 NOSTR_JSON = "application/nostr+json"
 
 
-def handler(event: Event, _context: object) -> Response:
-    settings = runtime.agent().settings
-    if method_of(event) == "OPTIONS":
-        return answer(204)
+@web_handler
+def handler(agent: Agent, event: Event) -> Response:
+    settings = agent.settings
+    if event["routeKey"] == DEFAULT:
+        return answer_unmatched(method_of(event), path_of(event))
     if path_of(event) == "/healthz":
         return json_answer(200, {"status": "ok"})
     if NOSTR_JSON in header(event, "accept"):

@@ -24,6 +24,7 @@ from farthing.connector.client import (
 )
 from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_reply, encode, to_milliseconds
 from farthing.nostr.events import Event, parse_event
+from farthing.ports.hosts import ANYWHERE
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Table
 from tests.e2e.authors import Author
@@ -78,7 +79,7 @@ def as_event(event: Mapping[str, Any]) -> Event:
 
 def pay(relay: RelayProcess, payment: Payment, token: str = "") -> Fulfill | Reject:
     endpoint = terms_of(relay).endpoint
-    return send_payment(HttpOutbound(), endpoint, token or token_of(relay), payment)
+    return send_payment(HttpOutbound(ANYWHERE), endpoint, token or token_of(relay), payment)
 
 
 def post_packet(relay: RelayProcess, prepare: Prepare, **headers: str) -> urllib3.BaseHTTPResponse:

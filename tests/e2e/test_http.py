@@ -68,9 +68,44 @@ def test_any_web_page_may_read_it(ask):
     for method in ("GET", "OPTIONS", "HEAD"):
         answer = ask(method, headers={**NOSTR_JSON, "Origin": "https://client.example"})
         assert answer.headers["Access-Control-Allow-Origin"] == "*"
-        assert answer.headers["Access-Control-Allow-Headers"] == "*"
+        assert "*" in answer.headers["Access-Control-Allow-Headers"].split(", ")
         assert "GET" in answer.headers["Access-Control-Allow-Methods"]
     assert ask("OPTIONS").status == 204
+
+
+@pytest.mark.parametrize("path", ["/ilp", "/v1/quotes", "/v1/events", "/accounts/a/settlements"])
+def test_a_web_page_may_pay(ask, path: str):
+    asked = {
+        "Origin": "https://client.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization, content-type",
+    }
+    answer = ask("OPTIONS", path, asked)
+    assert answer.status == 204
+    assert {"Authorization", "Content-Type", "Idempotency-Key", "Prefer", "Request-Id"} <= set(
+        answer.headers["Access-Control-Allow-Headers"].split(", ")
+    )
+    refused = ask("POST", path, {"Origin": "https://client.example"})
+    assert refused.status in (400, 401)
+    assert refused.headers["Access-Control-Allow-Origin"] == "*"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("DELETE", "/ilp", "OPTIONS, POST"),
+        ("GET", "/ilp", "OPTIONS, POST"),
+        ("PUT", "/v1/events", "OPTIONS, POST"),
+        ("GET", "/accounts/a/settlements", "OPTIONS, POST"),
+        ("POST", "/", "GET, HEAD, OPTIONS"),
+        ("POST", "/metrics", "GET, HEAD, OPTIONS"),
+        ("PATCH", "/healthz", "GET, HEAD, OPTIONS"),
+    ],
+)
+def test_a_wrong_method_is_405_with_allow(ask, method: str, path: str, allow: str):
+    answer = ask(method, path)
+    assert (answer.status, answer.headers["Allow"]) == (405, allow)
+    assert json.loads(answer.body)["status"] == 405
 
 
 def test_a_browser_is_told_what_this_is(ask):

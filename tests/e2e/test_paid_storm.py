@@ -12,6 +12,7 @@ from farthing.aws.outbound import HttpOutbound
 from farthing.connector.client import Payment as Packet
 from farthing.connector.client import PaymentFailed, send_payment
 from farthing.ilp.packet import Fulfill, Reject
+from farthing.ports.hosts import ANYWHERE
 from farthing.ports.outbound import OutboundFailed
 from farthing.store.ledger import Balance, Ledger, Receipt
 from farthing.store.sqlite import SqliteEngine
@@ -63,7 +64,7 @@ class Storm:
 
     def _pay_all(self, endpoint: str, packets: list[tuple[str, Packet]], goal: int,
                  reached: threading.Event) -> None:  # fmt: skip
-        outbound = HttpOutbound()
+        outbound = HttpOutbound(ANYWHERE)
         for event_id, payment in packets:
             try:
                 reply = send_payment(outbound, endpoint, self.token, payment)
@@ -87,7 +88,9 @@ class Storm:
         """Send again, as it was, what got no answer."""
         for event_id, payment in list(self.unanswered.items()):
             self._note(
-                event_id, payment, send_payment(HttpOutbound(), endpoint, self.token, payment)
+                event_id,
+                payment,
+                send_payment(HttpOutbound(ANYWHERE), endpoint, self.token, payment),
             )
 
 

@@ -3,36 +3,43 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from aiohttp import web
 
 from farthing.agent.relay_client import SocketRelays
-from farthing.ports.relays import RelayFailed
+from farthing.ports.hosts import ANYWHERE
+from farthing.ports.relays import ReadLimits, RelayFailed
 from tests.e2e.authors import Author
 from tests.e2e.client import Background, RawClient
 from tests.e2e.relay_process import RelayProcess
 
 ALL = [{"kinds": [1]}]
+HERE = SocketRelays(ANYWHERE)
+
+
+def limits(events: int = 10, seconds: float = 10, octets: int = 10**6) -> ReadLimits:
+    return ReadLimits(events, octets, seconds)
 
 
 def test_a_real_relay(relay: RelayProcess, client: RawClient) -> None:
     author = Author()
     client.store(*(author.event(f"note {number}") for number in range(5)))
     wanted = [{"authors": [author.pubkey]}]
-    found = SocketRelays().read(relay.url, wanted, 100, 10)
+    found = list(HERE.read(relay.url, wanted, limits(100)))
     assert {event["content"] for event in found} == {f"note {number}" for number in range(5)}
-    assert len(SocketRelays().read(relay.url, wanted, 3, 10)) == 3
+    assert len(list(HERE.read(relay.url, wanted, limits(3)))) == 3
 
 
 def test_one_that_refuses(relay: RelayProcess) -> None:
     with pytest.raises(RelayFailed):
-        SocketRelays().read(relay.url, [{"kinds": "all"}], 10, 10)
+        list(HERE.read(relay.url, [{"kinds": "all"}], limits()))
 
 
 def test_one_that_is_not_there() -> None:
     with pytest.raises(RelayFailed):
-        SocketRelays().read("ws://127.0.0.1:1", ALL, 10, 5)
+        list(HERE.read("ws://127.0.0.1:1", ALL, limits(seconds=5)))
 
 
 Frames = Callable[[], AsyncIterator[str]]
@@ -62,12 +69,38 @@ def test_one_that_misbehaves_costs_little(background: Background, frames: Frames
         misbehaving(background, frames) as url,
         pytest.raises(RelayFailed),
     ):
-        SocketRelays().read(url, ALL, 10, 1)
+        list(HERE.read(url, ALL, limits(seconds=1)))
 
 
 def test_one_that_never_ends_is_cut_off(background: Background) -> None:
     with misbehaving(background, endless) as url:
-        assert len(SocketRelays().read(url, ALL, 10, 10)) == 10
+        assert len(list(HERE.read(url, ALL, limits()))) == 10
+
+
+async def wordy() -> AsyncIterator[str]:
+    while True:
+        yield '["EVENT","farthing",{"content":"' + "x" * 10_000 + '"}]'
+
+
+def test_one_that_sends_more_octets_than_allowed_is_cut_off(background: Background) -> None:
+    with misbehaving(background, wordy) as url:
+        found = list(HERE.read(url, ALL, limits(10**6, octets=100_000)))
+    assert len(found) == 10
+
+
+def test_a_relay_in_our_own_network_is_not_asked(background: Background) -> None:
+    with misbehaving(background, endless) as url, pytest.raises(RelayFailed, match="private"):
+        list(SocketRelays().read(url, ALL, limits()))
+
+
+def test_a_redirect_is_not_followed(background: Background) -> None:
+    with misbehaving(background, endless) as inner:
+
+        async def lead_away(_request: web.Request) -> web.Response:
+            return web.Response(status=302, headers={"Location": inner})
+
+        with serving(background, lead_away) as url, pytest.raises(RelayFailed):
+            list(HERE.read(url, ALL, limits()))
 
 
 @contextmanager
@@ -83,8 +116,14 @@ def misbehaving(background: Background, frames: Frames) -> Iterator[str]:
             pass
         return socket
 
+    with serving(background, serve) as url:
+        yield url
+
+
+@contextmanager
+def serving(background: Background, serve: Any) -> Iterator[str]:
     async def start() -> tuple[web.ServerRunner, int]:
-        runner = web.ServerRunner(web.Server(serve), shutdown_timeout=0.1)  # type: ignore[arg-type]
+        runner = web.ServerRunner(web.Server(serve), shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()

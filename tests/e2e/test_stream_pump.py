@@ -10,6 +10,7 @@ import pytest
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.streams import parse_record
 from farthing.store.table import Put, Table
+from farthing.surface import Stream
 from infra.local.server import streams
 from infra.local.server.streams import StreamPump
 
@@ -65,9 +66,11 @@ def write(engine: SqliteEngine, *keys: str, table: Table = Table.EVENTS) -> None
 def pump(
     engine: SqliteEngine, patient: tuple[str, ...] = (), /, **consumers: Consumer
 ) -> StreamPump:
-    return StreamPump(
-        engine, {name: (Table.EVENTS, each) for name, each in consumers.items()}, patient
-    )
+    streams = {
+        Stream(name, Table.EVENTS, patience_minutes=1, never_skips=name in patient): each
+        for name, each in consumers.items()
+    }
+    return StreamPump(engine, streams)
 
 
 def test_a_patient_consumer_leaves_nothing_out(engine: SqliteEngine) -> None:

@@ -43,9 +43,7 @@ def test_an_engine_reports_a_payment(settling: Agent, invoke: Invoke) -> None:
         ({"headers": {"idempotency-key": "k"}}, 401),
         ({"headers": {"idempotency-key": "k", "authorization": "Bearer wrong"}}, 401),
         ({"headers": {"authorization": f"Bearer {TOKEN}"}}, 400),
-        ({"rawPath": "/accounts/nobody/settlements"}, 404),
-        ({"rawPath": f"/accounts/{PAYER.id}/messages"}, 404),
-        ({"rawPath": "/accounts//settlements"}, 404),
+        ({"pathParameters": {"id": "nobody"}}, 404),
         ({"body": "junk"}, 400),
         ({"body": '{"amount": 5, "scale": 9}'}, 400),
     ],
@@ -56,6 +54,18 @@ def test_what_is_wrong_is_refused_and_changes_nothing(
 ) -> None:
     assert invoke("settlements", changed(**changes))["statusCode"] == status
     assert settling.ledger.balance(PAYER.id).posted == 0
+
+
+def test_a_refusal_names_how_to_authenticate(settling: Agent, invoke: Invoke) -> None:
+    refused = invoke("settlements", changed(headers={}))
+    assert refused["headers"]["WWW-Authenticate"] == "Bearer"
+    assert refused["headers"]["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
+def test_the_scheme_has_no_case(settling: Agent, invoke: Invoke, scheme: str) -> None:
+    headers = {**sample("settlements")["headers"], "authorization": f"{scheme} {TOKEN}"}
+    assert invoke("settlements", changed(headers=headers))["statusCode"] == 201
 
 
 def test_a_key_stands_for_one_payment(settling: Agent, invoke: Invoke) -> None:

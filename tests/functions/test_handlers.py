@@ -167,6 +167,15 @@ class TestFanOut:
         assert invoke("fanout", {"Records": []}) == {"batchItemFailures": []}
 
 
+def unmatched(method: str, path: str) -> dict[str, Any]:
+    """A request for which API Gateway has found no route but `$default`."""
+    event = sample("info")
+    event["routeKey"] = event["requestContext"]["routeKey"] = "$default"
+    event["rawPath"] = event["requestContext"]["http"]["path"] = path
+    event["requestContext"]["http"]["method"] = method
+    return event
+
+
 class TestInfo:
     def test_the_information_document(self, agent: Agent, invoke: Invoke) -> None:
         response = invoke("info")
@@ -191,14 +200,40 @@ class TestInfo:
         assert response["statusCode"] == 200
         assert response["headers"]["Content-Type"].startswith("text/")
 
-    def test_a_preflight(self, invoke: Invoke) -> None:
-        event = sample("info")
-        event["requestContext"]["http"]["method"] = "OPTIONS"
-
-        response = invoke("info", event)
+    @pytest.mark.parametrize("path", ["/", "/ilp", "/v1/events", "/accounts/x/settlements"])
+    def test_a_preflight_names_the_headers_of_a_payment(self, invoke: Invoke, path: str) -> None:
+        response = invoke("info", unmatched("OPTIONS", path))
 
         assert response["statusCode"] == 204
-        assert response["headers"]["Access-Control-Allow-Headers"] == "*"
+        named = response["headers"]["Access-Control-Allow-Headers"]
+        assert {"Authorization", "Content-Type", "Idempotency-Key", "Prefer", "Request-Id"} <= set(
+            named.split(", ")
+        )
+
+    @pytest.mark.parametrize(
+        ("method", "path", "allow"),
+        [
+            ("DELETE", "/ilp", "OPTIONS, POST"),
+            ("PUT", "/v1/events", "OPTIONS, POST"),
+            ("POST", "/", "GET, HEAD, OPTIONS"),
+            ("GET", "/accounts/x/settlements", "OPTIONS, POST"),
+        ],
+    )
+    def test_a_wrong_method_is_405_with_allow(
+        self, invoke: Invoke, method: str, path: str, allow: str
+    ) -> None:
+        response = invoke("info", unmatched(method, path))
+
+        assert response["statusCode"] == 405
+        assert response["headers"]["Allow"] == allow
+        assert response["headers"]["Access-Control-Allow-Origin"] == "*"
+
+    @pytest.mark.parametrize("method", ["GET", "OPTIONS", "POST"])
+    def test_an_unknown_path_is_404(self, invoke: Invoke, method: str) -> None:
+        response = invoke("info", unmatched(method, "/accounts//settlements"))
+
+        assert response["statusCode"] == 404
+        assert json.loads(response["body"])["status"] == 404
 
     def test_the_health_check(self, invoke: Invoke) -> None:
         event = sample("info")

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from farthing.aws.outbound import LambdaOutbound
+from farthing.connector import submit
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_prepare, decode_reply, encode
+from farthing.ports.hosts import ANYWHERE
 from farthing.ports.meter import Metric
 from farthing.ports.outbound import Response
+from farthing.relay import publish
 from farthing.store.ledger import Hold
 from tests.functions.conftest import Invoke, sample
 from tests.ilp.paying import PAYER, PER_BYTE, assert_fulfilled, posted
@@ -138,7 +141,7 @@ class TestCallbacks:
     @pytest.fixture
     def asked(self, paid: Agent, api: LambdaApi) -> dict[str, Any]:
         """A request for a reply by callback, of a peer that may ask for one."""
-        outbound = LambdaOutbound(lambda: api, "farthing-ilp")
+        outbound = LambdaOutbound(ANYWHERE, lambda: api, "farthing-ilp")
         runtime.install(replace(paid, outbound=outbound))
         paid.ledger.remove_peer(PAYER.id)
         paid.ledger.add_peer(replace(PAYER, endpoint="https://payer.example/ilp"))
@@ -293,13 +296,16 @@ class TestEvents:
         response = invoke("events", with_body("events", json.dumps(forged)))
         assert problem_of(response)["status"] == 400
 
-    @pytest.mark.parametrize("name", ["events", "quotes"])
-    def test_a_browser_may_ask_first(self, paid: Agent, invoke: Invoke, name: str) -> None:
-        event = sample(name)
-        event["requestContext"]["http"]["method"] = "OPTIONS"
-        response = invoke(name, event)
-        assert response["statusCode"] == 204
-        assert response["headers"]["Access-Control-Allow-Origin"] == "*"
+
+def test_policies_are_looked_at_once(
+    paid: Agent, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime.install(replace(paid, settings=replace(paid.settings, price_per_byte=0)))
+    looked: list[str] = []
+    for module in (publish, submit):
+        monkeypatch.setattr(module, "check_policies", lambda _, event: looked.append(event.id))
+    assert invoke("events")["statusCode"] == 200
+    assert looked == [sample_event()["id"]]
 
 
 def test_the_sweeper_releases_what_has_expired(paid: Agent, invoke: Invoke) -> None:

@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from farthing.aws.outbound import HttpOutbound
+from farthing.ports.hosts import ANYWHERE, HostRules
 from farthing.ports.outbound import (
     NoOutbound,
     NotRegistered,
@@ -176,25 +177,25 @@ def peer() -> Iterator[PeerServer]:
 
 
 def test_a_request_and_its_answer(peer: PeerServer) -> None:
-    outbound = HttpOutbound()
+    outbound = HttpOutbound(ANYWHERE)
     assert outbound.post(f"{peer.url}/x", {"Request-Id": "r"}, b"hello", 5) == (200, b"echo hello")
     ((path, headers, _),) = peer.requests
     assert (path, headers["Request-Id"]) == ("/x", "r")
 
 
 def test_redirects_are_not_followed(peer: PeerServer) -> None:
-    assert HttpOutbound().post(f"{peer.url}/redirect", {}, b"x", 5).status == 307
+    assert HttpOutbound(ANYWHERE).post(f"{peer.url}/redirect", {}, b"x", 5).status == 307
     assert [path for path, _, _ in peer.requests] == ["/redirect"]
 
 
 def test_an_endless_answer_is_not_read_and_spoils_nothing(peer: PeerServer) -> None:
-    outbound = HttpOutbound()
+    outbound = HttpOutbound(ANYWHERE)
     assert len(outbound.post(f"{peer.url}/large", {}, b"x", 5).body) <= 64 * 1024
     assert outbound.post(f"{peer.url}/x", {}, b"next", 5) == (200, b"echo next")
 
 
 def test_no_answer_is_a_failure_and_is_not_tried_again(peer: PeerServer) -> None:
-    outbound = HttpOutbound()
+    outbound = HttpOutbound(ANYWHERE)
     with pytest.raises(OutboundFailed):
         outbound.post(f"{peer.url}/nothing", {}, b"x", 5)
     with pytest.raises(OutboundFailed):
@@ -226,7 +227,9 @@ def test_a_callback_is_tried_again_while_it_may_be_taken(
 ) -> None:
     waits: list[float] = []
     peer.statuses = iter(statuses)
-    HttpOutbound(waits.append).call_back(f"{peer.url}/callback", {"Request-Id": "r"}, b"reply", 30)
+    HttpOutbound(ANYWHERE, waits.append).call_back(
+        f"{peer.url}/callback", {"Request-Id": "r"}, b"reply", 30
+    )
     assert [body for _, _, body in peer.requests] == [b"reply"] * len(statuses)
     assert waits == sorted(waits) and sum(waits) < 10
     assert ("was not taken" in caplog.text) is not taken
@@ -234,7 +237,7 @@ def test_a_callback_is_tried_again_while_it_may_be_taken(
 
 def test_a_callback_to_nobody_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     waits: list[float] = []
-    HttpOutbound(waits.append).call_back("http://127.0.0.1:1/", {}, b"reply", 30)
+    HttpOutbound(ANYWHERE, waits.append).call_back("http://127.0.0.1:1/", {}, b"reply", 30)
     assert len(waits) == 5
     assert "was not taken" in caplog.text
 
@@ -250,3 +253,17 @@ def test_attempts_end_with_their_time() -> None:
 def test_an_agent_without_a_way_out() -> None:
     with pytest.raises(OutboundFailed):
         NoOutbound().post("https://a.example", {}, b"", 1)
+
+
+def test_nothing_is_sent_to_a_private_host(peer: PeerServer) -> None:
+    with pytest.raises(OutboundFailed, match="private address"):
+        HttpOutbound().post(f"{peer.url}/ilp", {}, b"x", 5)
+
+    assert peer.requests == []
+
+
+def test_only_encrypted_requests_leave_where_that_is_the_rule() -> None:
+    outbound = HttpOutbound(HostRules(allow_private=True, only_encrypted=True))
+
+    with pytest.raises(OutboundFailed, match="expected https or wss, got http"):
+        outbound.post("http://relay.example/ilp", {}, b"x", 5)

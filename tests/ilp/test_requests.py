@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from farthing.connector import steps as connector
-from farthing.connector.requests import OCTETS, Answer, HttpError, receive_packet
+from farthing.connector.requests import OCTETS, Answer, receive_packet
 from farthing.context import Agent
 from farthing.ilp.packet import DATA_MAX, Fulfill, Reject, decode_reply, encode
+from farthing.ports.http import HttpError
 from farthing.ports.outbound import OutboundFailed, Response
 from farthing.store.ledger import Peer, hash_token
 from farthing.store.sqlite import SqliteEngine

@@ -17,9 +17,10 @@ from farthing.connector.settlement import (
     settle_payables,
 )
 from farthing.context import Agent
+from farthing.ports.http import Conflict
 from farthing.ports.outbound import OutboundFailed, OutboundTimeout, Response
 from farthing.store.ledger import Hold, Peer, Receipt, hash_token
-from farthing.store.settlements import KeyUsedDifferently, Settlement
+from farthing.store.settlements import Settlement
 from farthing.store.table import Engine
 from tests.relay.world import Clock, make_agent
 
@@ -108,7 +109,7 @@ def test_a_repeat_counts_once_and_another_amount_is_refused(agent: Agent) -> Non
     forwarded(agent, 500)
     for _ in range(3):
         receive_settlement(agent, "ann", "key", {"amount": "300", "scale": 9})
-    with pytest.raises(KeyUsedDifferently):
+    with pytest.raises(Conflict):
         receive_settlement(agent, "ann", "key", {"amount": "301", "scale": 9})
     assert agent.ledger.balance("ann").posted == 200
     receive_settlement(agent, "eve", "key", {"amount": "300", "scale": 9})  # another account's key

@@ -11,10 +11,11 @@ from typing import Any
 import jwt
 import pytest
 
-from farthing.connector.requests import OCTETS, HttpError, authenticate, receive_packet
+from farthing.connector.requests import OCTETS, authenticate, receive_packet
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, encode
 from farthing.ilp.tokens import InvalidToken, is_strong, new_token, seal, unseal
+from farthing.ports.http import HttpError
 from farthing.settings import Settings
 from farthing.store.ledger import Peer, hash_token
 from farthing.store.table import StoreError, Table

@@ -31,6 +31,7 @@ from farthing.store.table import (
     TransactWrite,
     Write,
 )
+from farthing.surface import DEFAULT, ROUTES, match
 from infra.permissions import KEY, Action
 from tests.ilp.paying import TOKEN
 from tests.relay.world import (
@@ -146,12 +147,17 @@ class Stage:
         return self.call(function, {"requestContext": context, "body": body})
 
     def web(
-        self, function: str, body: object = "", *, method: str = "POST", path: str = "/",
+        self, function: str, body: object = "", *, method: str = "POST", path: str = "",
         **headers: str,
     ) -> dict[str, Any]:  # fmt: skip
+        path = path or next(each.path for each in ROUTES if each.function == function)
+        found = match(method, path)
+        assert found is None or found.route.function == function
         return self.call(
             function,
             {
+                "routeKey": found.key if found else DEFAULT,
+                "pathParameters": found.parameters if found else {},
                 "requestContext": {"http": {"method": method}},
                 "rawPath": path,
                 "headers": {name.replace("_", "-"): value for name, value in headers.items()},

@@ -2,12 +2,14 @@
 
 import json
 import subprocess
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from infra.routes import WEB_PATHS, WEB_ROUTES
+from farthing.surface import ROUTES, Route
+from infra.routes import edge_paths
 from tests.infra.conftest import ROOT, Stacks
 
 
@@ -26,10 +28,15 @@ def test_sockets_go_to_one_api_and_paths_to_the_other(production: Stacks) -> Non
 
 def test_every_path_of_the_http_api_has_its_way(production: Stacks) -> None:
     led = {each["PathPattern"] for each in distribution(production)["CacheBehaviors"]}
-    assert led == set(WEB_PATHS)
-    for route in WEB_ROUTES:
-        path = route.split(" ")[1]
-        assert path == "/" or any(path.startswith(each.rstrip("*")) for each in led)
+    assert led == set(edge_paths())
+    for route in ROUTES:
+        assert route.path == "/" or any(fnmatch(route.path, pattern) for pattern in led)
+
+
+def test_a_new_route_brings_its_way() -> None:
+    added = [Route("GET", path, "info", "") for path in ("/purse/{key}", "/.well-known/pay", "/x")]
+    assert edge_paths(added) == ("/.well-known/*", "/purse/*", "/x")
+    assert not set(edge_paths(added)) & set(edge_paths())
 
 
 def test_nothing_is_cached_and_nothing_goes_in_the_clear(production: Stacks) -> None:

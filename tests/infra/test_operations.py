@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from farthing.ports.meter import Metric
+from farthing.surface import RUNS_WHEN_BRAKED
 from infra.permissions import TABLES
-from infra.routes import GOING_ON
 from tests.infra.conftest import Stacks
 from tests.infra.test_relay import functions
 
@@ -99,7 +99,7 @@ class TestBudget:
     def test_who_is_stopped(self, production: Stacks) -> None:
         variables = functions(production)["brake"][1]["Environment"]["Variables"]
         braked = json.loads(variables["FARTHING_BRAKED"])
-        assert set(braked) == {f"farthing-{name}" for name in set(TABLES) - GOING_ON}
+        assert set(braked) == {f"farthing-{name}" for name in set(TABLES) - RUNS_WHEN_BRAKED}
         assert braked["farthing-ilp"] == 50
         assert braked["farthing-req"] is None
 

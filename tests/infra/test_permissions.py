@@ -200,6 +200,7 @@ def web(stage: Stage) -> None:
     stage.web("quotes", {"kind": 1, "size": 300})
     stage.web("info", method="GET", accept="application/nostr+json")
     stage.web("info", method="GET", path="/healthz")
+    stage.web("info", method="OPTIONS", path="/ilp")
 
 
 class NextHop:

@@ -9,9 +9,8 @@ from farthing.connector.requests import _CALLBACK_SECONDS
 from farthing.nostr.messages import Verb
 from farthing.settings import Settings
 from farthing.store.table import Table
-from infra.local.server.app import HTTP_ROUTES
+from farthing.surface import DEFAULT_FUNCTION, MESSAGES, ROUTES, SCHEDULES, STREAMS
 from infra.permissions import CALLING_THEMSELVES, KEY, POSTING, TABLES
-from infra.routes import WEB_ROUTES
 from tests.infra.conftest import ROOT, Stacks
 
 PREFIX = "farthing-"
@@ -135,14 +134,16 @@ class TestRoutes:
         return {each["RouteKey"]: each for each in stacks.properties("AWS::ApiGatewayV2::Route")}
 
     def served_by(self, stacks: Stacks, route_key: str) -> str:
-        target = self.routes(stacks)[route_key]["Target"]["Fn::Join"][1][1]["Ref"]
+        return self.function_of(stacks, self.routes(stacks)[route_key])
+
+    def function_of(self, stacks: Stacks, route: dict[str, Any]) -> str:
+        target = route["Target"]["Fn::Join"][1][1]["Ref"]
         integration = stacks.of_type("AWS::ApiGatewayV2::Integration")[target]
         return function_called(stacks, integration["Properties"]["IntegrationUri"])
 
     def test_each_verb_has_one_and_so_has_everything_else(self, production: Stacks) -> None:
         wanted = {verb.value for verb in Verb} | {"$connect", "$disconnect", "$default"}
         assert wanted <= set(self.routes(production))
-        assert self.served_by(production, "$default") == "default"
         assert self.served_by(production, "NEG-MSG") == "negentropy"
         assert self.served_by(production, "$connect") == "connect"
 
@@ -163,16 +164,28 @@ class TestRoutes:
         sockets = {
             id
             for id, each in production.of_type("AWS::ApiGatewayV2::Route").items()
-            if " " not in each["Properties"]["RouteKey"]
+            if "Socket" in json.dumps(each["Properties"]["ApiId"])
             and not each["Properties"]["RouteKey"].endswith("connect")
         }
         assert answered == sockets
 
-    def test_by_http_the_same_is_served_as_on_one_machine(self, production: Stacks) -> None:
-        here = set(HTTP_ROUTES.values())
-        assert {self.served_by(production, route) for route in WEB_ROUTES} == here
-        paths = {route.split(" ")[1].split("{")[0] for route in WEB_ROUTES}
-        assert paths == set(HTTP_ROUTES)
+    def test_they_are_those_of_the_surface_and_no_others(self, production: Stacks) -> None:
+        """The local server and the README are made from the same tables: tests/test_surface.py."""
+        wanted = {key: route.function for route in ROUTES for key in route.keys}
+        wanted |= {message.key: message.function for message in MESSAGES}
+        routes = production.properties("AWS::ApiGatewayV2::Route")
+        keys = [each["RouteKey"] for each in routes]
+        assert sorted(keys) == sorted([*wanted, "$default"])  # one more, of the HTTP API
+        del wanted["$default"]
+        assert {key: self.served_by(production, key) for key in wanted} == wanted
+
+    def test_requests_that_match_no_route_go_to_one_function(self, production: Stacks) -> None:
+        targets = {
+            self.function_of(production, each)
+            for each in production.properties("AWS::ApiGatewayV2::Route")
+            if each["RouteKey"] == "$default"
+        }
+        assert targets == {DEFAULT_FUNCTION, "default"}
 
     def test_every_route_may_call_its_function(self, production: Stacks) -> None:
         permitted = {
@@ -180,7 +193,8 @@ class TestRoutes:
             for each in production.properties("AWS::Lambda::Permission")
             if each["Principal"] == "apigateway.amazonaws.com"
         }
-        assert permitted == {self.served_by(production, key) for key in self.routes(production)}
+        routes = production.properties("AWS::ApiGatewayV2::Route")
+        assert permitted == {self.function_of(production, each) for each in routes}
 
     def test_the_doors_are_throttled(self, production: Stacks) -> None:
         for stage in production.properties("AWS::ApiGatewayV2::Stage"):
@@ -200,14 +214,19 @@ class TestStreams:
         }
 
     def test_who_reads_what(self, production: Stacks) -> None:
-        read = {
-            name: json.dumps(each["EventSourceArn"])
-            for name, each in self.sources(production).items()
-        }
-        assert set(read) == {"fanout", "sequencer", "push"}
-        assert "Events" in read["fanout"]
-        assert "Events" in read["sequencer"]
-        assert "Changes" in read["push"]
+        sources = self.sources(production)
+        assert set(sources) == {stream.function for stream in STREAMS}
+        for stream in STREAMS:
+            source = sources[stream.function]
+            assert stream.table.value.capitalize() in json.dumps(source["EventSourceArn"])
+            assert source["MaximumRecordAgeInSeconds"] == 60 * stream.patience_minutes
+            assert source["ParallelizationFactor"] == stream.parallel
+            position = "TRIM_HORIZON" if stream.from_beginning else "LATEST"
+            assert source["StartingPosition"] == position
+
+    def test_each_has_its_queue(self, production: Stacks) -> None:
+        queues = {each["QueueName"] for each in production.properties("AWS::SQS::Queue")}
+        assert {f"{PREFIX}{stream.failures}" for stream in STREAMS} <= queues
 
     @pytest.mark.parametrize("name", ["fanout", "sequencer", "push"])
     def test_a_bad_record_neither_stops_the_stream_nor_is_lost(
@@ -249,7 +268,11 @@ class TestSchedulesAndMoney:
             function_called(production, each["Targets"]): each["ScheduleExpression"]
             for each in schedules(production)
         }
-        assert rules == {"sweeper": "rate(1 minute)", "upkeep": "rate(10 minutes)"}
+        wanted = {
+            schedule.function: f"rate({schedule.minutes} minute{'s' * (schedule.minutes > 1)})"
+            for schedule in SCHEDULES
+        }
+        assert rules == wanted
 
     def test_a_deployment_is_announced_at_once(self, production: Stacks) -> None:
         (trigger,) = production.properties("Custom::Trigger")

@@ -23,6 +23,7 @@ from farthing.connector.client import (
 )
 from farthing.ilp.packet import Fulfill, Reject
 from farthing.nostr.events import parse_event
+from farthing.ports.hosts import ANYWHERE
 from tests.e2e.authors import Author
 from tests.e2e.client import Background, RawClient
 from tests.rehearsal.emulator import CREDENTIALS
@@ -180,7 +181,7 @@ class Deployed:
         secret = bytes.fromhex(author.secret)
         payment = prepare_payment(parse_event(event), secret, terms, utc_now(), amount)
         shown = self.token if token is None else token
-        return send_payment(HttpOutbound(), terms.endpoint, shown, payment)
+        return send_payment(HttpOutbound(ANYWHERE), terms.endpoint, shown, payment)
 
     def publish(self, author: Author, *events: EventDict) -> None:
         for event in events:

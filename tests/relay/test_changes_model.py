@@ -20,7 +20,7 @@ from farthing.context import Agent
 from farthing.handlers.streams import arrivals
 from farthing.nostr.events import Event
 from farthing.relay.changes import push_changes
-from farthing.relay.sequence import number_arrivals, number_events
+from farthing.relay.sequence import number_all, number_events
 from farthing.store.changes import ChangeLog
 from farthing.store.events import Outcome
 from farthing.store.spaces import NOSTR
@@ -152,7 +152,7 @@ class ChangesModel(RuleBasedStateMachine):
 
         def intrude(count: int, _: str) -> None:
             if count == operation:
-                number_arrivals(self.sound, arrivals(other))
+                number_all(self.sound, arrivals(other))
 
         self._run_sequencer(mine, intrude)
 
@@ -278,7 +278,7 @@ class ChangesModel(RuleBasedStateMachine):
 
     def _settle(self) -> None:
         """All shards come to their end, and all is pushed: then nobody lacks anything."""
-        number_arrivals(self.sound, arrivals(self.stream.records()))
+        number_all(self.sound, arrivals(self.stream.records()))
         self._extend_log()
         assert set(self.log) == {event.id for event in self.store.accepted}
         entries = list(self.sound.changes.between(0, len(self.log)))

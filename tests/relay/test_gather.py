@@ -1,6 +1,6 @@
 """Reading the graph at followed agents' relays."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from farthing.agent.audit import audit
 from farthing.agent.gather import gather, is_relay_url
 from farthing.context import Agent
 from farthing.nostr.events import public_key_of
-from farthing.ports.relays import RelayFailed
+from farthing.ports.relays import ReadLimits, RelayFailed
 from farthing.store.ledger import Peer, hash_token
 from farthing.store.sqlite import SqliteEngine
 from tests.relay.world import ALICE, BOB, OWNER, Clock, make_agent, signed
@@ -25,11 +25,11 @@ class Elsewhere:
         self.answers = {f"ws://{name}.example": found for name, found in answers.items()}
         self.asked: list[tuple[str, Any]] = []
 
-    def read(self, url: str, filters: Sequence[Any], most: int, seconds: float) -> list[Any]:
+    def read(self, url: str, filters: Sequence[Any], limits: ReadLimits) -> Iterator[Any]:
         self.asked.append((url, filters))
         if url not in self.answers:
             raise RelayFailed("nobody is there")
-        return self.answers[url][:most]
+        return iter(self.answers[url][: limits.events])
 
 
 @pytest.fixture
@@ -41,6 +41,14 @@ def follow(agent: Agent, *tags: list[str]) -> None:
     agent.events.save(signed(kind=3, secret=OWNER, tags=[["p", *tag] for tag in tags]))
 
 
+CLAIM = [
+    ["ilp_address", "g.agent.x"],
+    ["ilp_endpoint", "https://x.example/ilp"],
+    ["asset_code", "USD"],
+    ["asset_scale", "9"],
+]
+
+
 def plain(event: Any) -> dict[str, Any]:
     return {**event.as_dict(), "tags": [list(tag) for tag in event.tags]}
 
@@ -48,7 +56,7 @@ def plain(event: Any) -> dict[str, Any]:
 def test_what_a_followed_agents_relay_knows_is_kept(agent: Agent) -> None:
     follow(agent, [ALICE_KEY, "ws://alice.example"])
     own = signed(kind=10032, secret=ALICE, tags=[["ilp_address", "g.agent.alice"]])
-    of_bob = signed(kind=10032, secret=BOB, tags=[["ilp_address", "g.agent.bob"]])
+    of_bob = signed(kind=10032, secret=BOB, tags=CLAIM)
     there = Elsewhere(alice=[plain(own), plain(of_bob)])
 
     found = gather(replace(agent, relays=there))
@@ -103,6 +111,49 @@ def test_a_relay_that_does_not_answer_is_passed_over(agent: Agent) -> None:
     assert (found.relays, found.failed, found.events) == (1, 1, 1)
 
 
+def test_a_stranger_without_an_address_is_not_kept(agent: Agent) -> None:
+    """Nothing is paid for it, and no route could lead through it."""
+    follow(agent, [ALICE_KEY, "ws://alice.example"])
+    lists = [plain(signed(bytes([7, number] * 16), kind=3)) for number in range(3)]
+    no_claim = plain(signed(kind=10032, secret=BOB, content="x" * 1000))
+
+    assert gather(replace(agent, relays=Elsewhere(alice=[*lists, no_claim]))).events == 0
+
+
+def test_a_strangers_list_is_kept_once_the_stranger_claims_an_address(agent: Agent) -> None:
+    follow(agent, [ALICE_KEY, "ws://alice.example"])
+    claim = signed(kind=10032, secret=BOB, tags=CLAIM)
+    list_of_bob = signed(kind=3, secret=BOB, tags=[["p", ALICE_KEY]])
+
+    assert gather(replace(agent, relays=Elsewhere(alice=[plain(claim)]))).events == 1
+    assert gather(replace(agent, relays=Elsewhere(alice=[plain(list_of_bob)]))).events == 1
+
+
+def test_a_strangers_large_event_is_not_kept_and_a_followed_agents_is(agent: Agent) -> None:
+    follow(agent, [ALICE_KEY, "ws://alice.example"])
+    strangers = signed(kind=10032, secret=BOB, tags=CLAIM, content="x" * 70_000)
+    own = signed(kind=10032, secret=ALICE, tags=CLAIM, content="x" * 70_000)
+
+    assert (
+        gather(replace(agent, relays=Elsewhere(alice=[plain(strangers), plain(own)]))).events == 1
+    )
+
+    assert agent.events.get(own.id) is not None
+
+
+def test_one_event_that_no_item_has_room_for_does_not_end_the_round(
+    sqlite: SqliteEngine, clock: Clock
+) -> None:
+    agent = make_agent(
+        sqlite, clock, secret_key=OWNER.hex(), max_content_length=10**6, max_gathered_bytes=10**7
+    )
+    follow(agent, [ALICE_KEY, "ws://alice.example"])
+    huge = signed(kind=10032, secret=ALICE, tags=CLAIM, content="x" * 600_000)
+    small = signed(kind=10033, secret=ALICE)
+
+    assert gather(replace(agent, relays=Elsewhere(alice=[plain(huge), plain(small)]))).events == 1
+
+
 def test_only_places_that_the_owner_names_are_asked(agent: Agent) -> None:
     """Neither what others write into their lists nor what an agent says of itself leads us away."""
     agent.events.save(signed(kind=3, secret=ALICE, tags=[["p", BOB_KEY, "ws://evil.example"]]))
@@ -127,7 +178,7 @@ def test_the_settings_bound_a_round(sqlite: SqliteEngine, clock: Clock) -> None:
     )
     secrets = [bytes([9, number] * 16) for number in range(4)]
     follow(agent, *([public_key_of(each), "ws://one.example"] for each in secrets))
-    many = [plain(signed(bytes([7, number] * 16), kind=3)) for number in range(10)]
+    many = [plain(signed(bytes([7, number] * 16), kind=10032, tags=CLAIM)) for number in range(10)]
     there = Elsewhere(one=many)
     found = gather(replace(agent, relays=there))
     assert len(there.asked) == 2

@@ -9,7 +9,7 @@ import pytest
 from farthing.context import Agent, Kept
 from farthing.handlers.streams import arrivals, new_entries, new_events
 from farthing.relay.changes import push_changes
-from farthing.relay.sequence import number_arrivals, number_events
+from farthing.relay.sequence import number_all, number_events
 from farthing.store import changes, events
 from farthing.store.changes import Arrival, Change
 from farthing.store.events import Outcome
@@ -178,7 +178,7 @@ def test_stream_records_are_told_apart(sqlite: SqliteEngine, clock: Any) -> None
     agent.kept(TICKS).events.save(version)
 
     records = records_of(sqlite.stream_after(0, 100), ARN)["Records"]
-    number_arrivals(agent, arrivals(records))
+    number_all(agent, arrivals(records))
     behind = records_of(sqlite.stream_after(len(records), 100), ARN)["Records"]
 
     assert new_events(records) == {NOSTR: [note], TICKS: [other, version]}

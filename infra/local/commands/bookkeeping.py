@@ -14,6 +14,7 @@ from farthing.connector.known_peers import known_peers
 from farthing.connector.peering import incoming_token
 from farthing.context import Agent
 from farthing.ilp.tokens import is_strong, new_token, seal
+from farthing.ports.hosts import HostRules
 from farthing.ports.outbound import origin_of
 from farthing.settings import Settings
 from farthing.store.dynamodb import DynamoDBEngine
@@ -47,6 +48,7 @@ def offline_agent(settings: Settings) -> Iterator[Agent]:
     """The agent without its server, which may be running beside it: over the data folder, or over
     the tables of the deployed one."""
     engine: DynamoDBEngine | SqliteEngine
+    rules = HostRules(settings.allow_private_hosts)
     if isinstance(settings, DeployedSettings):
         engine = DynamoDBEngine(settings.table_prefix)
     else:
@@ -54,7 +56,7 @@ def offline_agent(settings: Settings) -> Iterator[Agent]:
     try:
         yield Agent(
             with_identity(settings), engine, _Nobody(),  # type: ignore[arg-type]
-            outbound=HttpOutbound(), relays=SocketRelays(),
+            outbound=HttpOutbound(rules), relays=SocketRelays(rules),
         )  # fmt: skip
     finally:
         engine.close()

@@ -25,6 +25,7 @@ from farthing.connector.client import (
 from farthing.ilp.packet import Fulfill, InvalidPacket, Reject
 from farthing.ilp.toon import NotEncodable, dumps_event
 from farthing.nostr.events import Event, sign_event
+from farthing.ports.hosts import ANYWHERE
 from farthing.ports.outbound import OutboundFailed
 from farthing.settings import Settings
 from infra.local.server.identity import kept_secret, with_identity
@@ -65,7 +66,7 @@ def _pay(
     fees = payment.amount if arguments.max_fees is None else arguments.max_fees
     most = payment.amount + (fees if arguments.amount is None else 0)
     for _ in range(_TRIES):
-        reply = send_payment(HttpOutbound(), endpoint, token, payment)
+        reply = send_payment(HttpOutbound(ANYWHERE), endpoint, token, payment)
         kept = kept_on_the_way(reply) if isinstance(reply, Reject) else 0
         if not kept or payment.amount + kept > most:
             break

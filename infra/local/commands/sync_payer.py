@@ -16,6 +16,7 @@ from farthing.connector.client import (
 )
 from farthing.ilp.packet import Reject
 from farthing.nostr.events import Event, public_key_of
+from farthing.ports.hosts import ANYWHERE
 from farthing.settings import Settings
 from infra.local.commands.post import AUTHOR_FILE, ERRORS, ask_quote, relay_terms
 from infra.local.server.identity import with_identity
@@ -27,7 +28,7 @@ class SyncPayer:
     def __init__(self, settings: Settings, relay: str, token: str) -> None:
         self._relay = relay
         self._token = token
-        self._outbound = HttpOutbound()
+        self._outbound = HttpOutbound(ANYWHERE)
         self._secrets = {public_key_of(secret): secret for secret in _own_secrets(settings)}
         self._terms: RelayTerms | None = None
         self._room = asyncio.Semaphore(_AT_ONCE)

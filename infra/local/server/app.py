@@ -10,7 +10,6 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -19,25 +18,26 @@ from farthing.agent.identity import publish_identity
 from farthing.agent.relay_client import SocketRelays
 from farthing.context import Agent
 from farthing.handlers import runtime
-from farthing.nostr.messages import Verb, notice
+from farthing.nostr.messages import notice
+from farthing.ports.hosts import HostRules
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
 from farthing.store.sqlite import SqliteEngine
-from farthing.store.table import Table
+from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Work
 from infra.local.server.backlog import Backlog
 from infra.local.server.connection_limits import ConnectionLimits
 from infra.local.server.folder import CannotStart, hold_folder
-from infra.local.server.gateway import SocketContext, http_answer, http_event
-from infra.local.server.http_server import HttpServer, body_of, own_name
+from infra.local.server.gateway import SocketContext
+from infra.local.server.http_server import HttpServer, own_name
 from infra.local.server.identity import with_identity
 from infra.local.server.meter import LocalMeter
 from infra.local.server.outbound import LocalOutbound
-from infra.local.server.packet_server import PATH as PACKETS
 from infra.local.server.packet_server import PacketServer
 from infra.local.server.peers import ensure_local_peer
-from infra.local.server.sockets import Handler, LocalConnections, Socket
+from infra.local.server.sockets import LocalConnections, Socket
 from infra.local.server.streams import StreamPump
-from infra.local.server.workers import LoopMailbox, Workers, run_in
+from infra.local.server.web_routes import WebRoutes, load_handler
+from infra.local.server.workers import LoopMailbox, Workers
 from infra.local.server.write_hub import WriteHub
 
 log = logging.getLogger("farthing")
@@ -55,49 +55,6 @@ _CONNECTION_SECONDS = 100 * 365 * 24 * 3600
 _SWITCH_SECONDS = 0.0003
 # Objects more than before: hundreds of requests under way hold thousands, and none is garbage.
 _COLLECT_AFTER = 50_000
-
-
-def _function(verb: Verb) -> str:
-    """The function that serves a verb."""
-    return "negentropy" if verb.startswith("NEG-") else verb.lower()
-
-
-SOCKET_ROUTES = {
-    "$connect": "connect",
-    "$disconnect": "disconnect",
-    "$default": "default",
-    **{verb.value: _function(verb) for verb in Verb},
-}
-HTTP_ROUTES = {
-    "/": "info",
-    "/healthz": "info",
-    PACKETS: "ilp",
-    "/v1/quotes": "quotes",
-    "/v1/events": "events",
-    "/accounts/": "settlements",
-}
-ACCOUNTS = "/accounts/"
-
-
-def route_of(path: str) -> str:
-    """The route that serves a path: accounts have one for all of them."""
-    return ACCOUNTS if path.startswith(ACCOUNTS) else path
-
-
-# Those that write share commits; the others must not hold them up.
-WRITING = {PACKETS, "/v1/events"}
-STREAM_CONSUMERS = {
-    "fanout": Table.EVENTS,
-    "sequencer": Table.EVENTS,
-    "push": Table.CHANGES,
-}
-# An event that is passed over would never get a number.
-PATIENT = {"sequencer"}
-
-
-def load_handler(function: str) -> Handler:
-    handler: Handler = import_module(f"functions.{function}.handler").handler
-    return handler
 
 
 class Server:
@@ -130,30 +87,29 @@ class Server:
         self._connections = LocalConnections(
             self._mailbox, backlog, self._hub, self._meter, settings.workers
         )
-        self._outbound = LocalOutbound(self._hub, self._mailbox)
+        rules = HostRules(settings.allow_private_hosts)
+        self._outbound = LocalOutbound(self._hub, self._mailbox, rules)
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(), in_order=True, alone=True,
+            SocketRelays(rules), in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
         ensure_local_peer(agent.ledger, settings)
         publish_identity(agent)
-        self._routes = {route: load_handler(name) for route, name in SOCKET_ROUTES.items()}
-        self._pages = {path: load_handler(name) for path, name in HTTP_ROUTES.items()}
+        self._routes = {message.key: load_handler(message.function) for message in MESSAGES}
+        self._web = WebRoutes(settings, self._hub, self._workers, self._meter)
         self._pump = StreamPump(
             self._engine,
-            {name: (table, load_handler(name)) for name, table in STREAM_CONSUMERS.items()},
-            PATIENT,
-            # Whoever was connected before the start is gone.
-            fresh=("fanout", "push"),
-            # It writes: beside the hub it would fight for the interpreter at every row.
-            runners={"sequencer": self._hub.call},
+            {stream: load_handler(stream.function) for stream in STREAMS},
+            # Beside the hub, a consumer that writes would fight for the interpreter at every row.
+            {stream.function: self._hub.call for stream in STREAMS if stream.work is Work.WRITE},
         )
         self._pump.start()
         await self._listen()
         self._chores = [
-            asyncio.create_task(self._keep_clean()), asyncio.create_task(self._do_duties())
-        ]  # fmt: skip
+            asyncio.create_task(self._purge()),
+            *(asyncio.create_task(self._repeat(schedule)) for schedule in SCHEDULES),
+        ]
 
     async def _listen(self) -> None:
         limits = ConnectionLimits(self.settings)
@@ -164,7 +120,7 @@ class Server:
         )
         await self._runner.setup()
         self._packets = PacketServer(
-            self._pages[PACKETS], self._hub, limits, self.settings.request_seconds, general
+            self._web.packet_handler, self._hub, limits, self.settings.request_seconds, general
         )
         self._door = await asyncio.get_running_loop().create_server(
             self._packets, sock=self._listener, backlog=_BACKLOG
@@ -188,25 +144,28 @@ class Server:
         runtime.install(None)
         self._folder.close()
 
-    async def _do_duties(self) -> None:
-        """What schedules start in the cloud, now and at intervals."""
-        upkeep = load_handler("upkeep")
-        while self.settings.upkeep_seconds:
-            await self._workers.run(lambda: upkeep({}, None))
-            await asyncio.sleep(self.settings.upkeep_seconds)
+    async def _repeat(self, schedule: Schedule) -> None:
+        handler = load_handler(schedule.function)
+        seconds = 60 * schedule.minutes
+        if schedule.setting:
+            seconds = getattr(self.settings, schedule.setting)
+        if not schedule.at_start:
+            await asyncio.sleep(seconds)
+        while seconds:
+            await self._workers.run(lambda: handler({}, None))
+            await asyncio.sleep(seconds)
 
-    async def _keep_clean(self) -> None:
-        sweep = load_handler("sweeper")
+    async def _purge(self) -> None:
+        """Delete what has expired, as DynamoDB does by itself."""
         while True:
             await asyncio.sleep(_PURGE_SECONDS)
             while await self._workers.run(self._engine.purge_expired):
                 pass  # it takes a part at a time
-            await self._workers.run(lambda: sweep({}, None))
             SEALED.forget_idle(int(time.time()))
 
     async def _request(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method != "GET" or "Upgrade" not in request.headers:
-            return await self._http(request)
+            return await self._web.answer(request)
         socket = web.WebSocketResponse(
             heartbeat=_PING_SECONDS,
             timeout=_GOODBYE_SECONDS,
@@ -215,21 +174,7 @@ class Server:
         )
         if socket.can_prepare(request):
             return await self._websocket(request, socket)
-        return await self._http(request)
-
-    async def _http(self, request: web.BaseRequest) -> web.Response:
-        handler = self._pages.get(route_of(request.path))
-        if request.path == "/metrics":
-            return web.Response(text=self._meter.text())
-        if handler is None:
-            return web.Response(status=404, text="not found\n")
-        event = http_event(
-            request.method, request.path, request.query_string, request.headers,
-            await body_of(request, self.settings), request.remote or "",
-        )  # fmt: skip
-        runner = self._hub if request.path in WRITING else self._workers
-        answer = http_answer(await run_in(runner, lambda: handler(event, None)))
-        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+        return await self._web.answer(request)
 
     async def _websocket(
         self, request: web.BaseRequest, response: web.WebSocketResponse

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from farthing.surface import DEFAULT
+
 STAGE = "local"
 ACCOUNT = "000000000000"
 REGION = "local"
@@ -21,7 +23,7 @@ _request_ids = itertools.count(1)
 def route_key(body: str) -> str:
     """What the route selection `$request.body.[0]` evaluates to."""
     found = _VERB(body)
-    return found[1] if found else "$default"
+    return found[1] if found else DEFAULT
 
 
 class SocketContext:
@@ -66,13 +68,15 @@ def http_event(
     headers: Mapping[str, str],
     body: bytes,
     source_ip: str,
+    route_key: str = DEFAULT,
+    parameters: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """An HTTP API request, payload version 2."""
     lowered = {name.lower(): value for name, value in headers.items()}
     host = lowered.get("host", "")
-    return {
+    event = {
         "version": "2.0",
-        "routeKey": "$default",
+        "routeKey": route_key,
         "rawPath": path,
         "rawQueryString": query,
         "headers": lowered,
@@ -94,6 +98,9 @@ def http_event(
         "body": b64encode(body).decode() if body else "",
         "isBase64Encoded": bool(body),
     }
+    if parameters:
+        event["pathParameters"] = dict(parameters)
+    return event
 
 
 class HttpAnswer(NamedTuple):

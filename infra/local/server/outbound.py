@@ -3,11 +3,16 @@ requests go out from the event loop, where many wait at once for next to nothing
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp.abc import ResolveResult
+from aiohttp.resolver import ThreadedResolver
 
 from farthing.aws.outbound import LARGEST_REPLY, HttpOutbound
+from farthing.ports.hosts import PRIVATE, HostNotAllowed, HostRules, is_literal, is_public
 from farthing.ports.outbound import (
     OutboundFailed,
     OutboundTimeout,
@@ -28,12 +33,15 @@ _CONNECTIONS_TO_A_HOST = 128
 class LocalOutbound:
     """Made in the event loop, and closed there."""
 
-    def __init__(self, hub: WriteHub, mailbox: Mailbox) -> None:
+    def __init__(self, hub: WriteHub, mailbox: Mailbox, rules: HostRules) -> None:
         self._hub = hub
         self._mailbox = mailbox
-        self._blocking = HttpOutbound()  # for threads that may wait
+        self._rules = rules
+        self._blocking = HttpOutbound(rules)  # for threads that may wait
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, limit_per_host=_CONNECTIONS_TO_A_HOST),
+            connector=aiohttp.TCPConnector(
+                limit=0, limit_per_host=_CONNECTIONS_TO_A_HOST, resolver=_CheckedResolver(rules)
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
@@ -111,17 +119,42 @@ class LocalOutbound:
         self, url: str, headers: Mapping[str, str], body: bytes, timeout: float
     ) -> Response:
         try:
+            self._check_literal(url)
             async with self._session.post(
                 url, data=body, headers=headers, timeout=aiohttp.ClientTimeout(total=timeout),
                 allow_redirects=False,  # a redirect would lead away from the registered host
             ) as reply:  # fmt: skip
                 return Response(reply.status, await _read(reply))
+        except HostNotAllowed as error:
+            raise OutboundFailed(str(error)) from None
         except aiohttp.ConnectionTimeoutError:
             raise OutboundFailed("no connection in time") from None
         except TimeoutError:
             raise OutboundTimeout("no answer in time") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise OutboundFailed(type(error).__name__) from None
+
+    def _check_literal(self, url: str) -> None:
+        """aiohttp does not resolve a host that is an IP address, so the resolver never sees it."""
+        parts = urlsplit(url)
+        if is_literal(parts.hostname or ""):
+            self._rules.addresses(parts.hostname or "", parts.port or 0)
+
+
+class _CheckedResolver(ThreadedResolver):
+    """Resolves a name, and fails where the rules do not allow its addresses."""
+
+    def __init__(self, rules: HostRules) -> None:
+        super().__init__()
+        self._rules = rules
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await super().resolve(host, port, family)
+        if not self._rules.allow_private and not all(is_public(each["host"]) for each in found):
+            raise HostNotAllowed(f"{host} {PRIVATE}")
+        return found
 
 
 async def _read(reply: aiohttp.ClientResponse) -> bytes:

@@ -172,7 +172,9 @@ class PacketDoor(asyncio.Protocol):
         if request is not None:
             self._unread = request.rest
             self._answering = True
-            event = http_event("POST", PATH, "", request.headers, request.body, self._source_ip)
+            event = http_event(
+                "POST", PATH, "", request.headers, request.body, self._source_ip, f"POST {PATH}"
+            )
             handler = self._doors.handler
             self._doors.runner.submit(lambda: handler(event, None), self._answer)
 

@@ -12,6 +12,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from farthing.ports.connections import Delivery
 from farthing.ports.meter import Meter, Metric
+from farthing.surface import MESSAGES, Work
 from infra.local.server.backlog import STALLED_SECONDS, Backlog, Line
 from infra.local.server.gateway import SocketContext, route_key
 from infra.local.server.workers import Mailbox, Workers
@@ -25,10 +26,7 @@ _MOST_CHARACTERS_IN_HAND = 1024 * 1024
 _WAIT_FOR_SLOW_CLIENT = 10.0
 _WAIT_FOR_LIVE_CLIENT = STALLED_SECONDS  # others wait behind it
 _LAST_FRAMES_SECONDS = 1.0
-_CONCURRENT = "EVENT"
-# What a thread is soon through with. To set up a sync takes seconds, and whatever goes by the
-# default route may turn out to be one: a few of them must not keep all others waiting.
-_QUICK = {"REQ", "CLOSE", "COUNT", "AUTH", "CHANGES"}
+_WORK = {message.key: message.work for message in MESSAGES}
 
 
 class Socket:
@@ -86,7 +84,7 @@ class Socket:
     def _start(self) -> None:
         while self._waiting and not self._exclusive:
             route, body = self._waiting[0]
-            if route != _CONCURRENT:
+            if _WORK.get(route) is not Work.WRITE:
                 if self._running:
                     return
                 self._exclusive = True
@@ -99,9 +97,11 @@ class Socket:
             )
 
     def _runner(self, route: str) -> WriteHub | Workers:
-        if route == _CONCURRENT:
+        work = _WORK.get(route)
+        if work is Work.WRITE:
             return self._hub
-        return self._workers if route in _QUICK else self._sync_workers
+        # A few syncs, each of which takes seconds, must not keep all others waiting.
+        return self._workers if work is Work.READ else self._sync_workers
 
     def _finished(self, size: int, result: dict[str, Any] | None) -> None:
         self._running -= 1

@@ -4,13 +4,13 @@ least once, with retries, past a record that no retry helps, unless none may be 
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from farthing.store.sqlite import Change, SqliteEngine
 from farthing.store.streams import records_of
-from farthing.store.table import Table
+from farthing.surface import Stream
 
 log = logging.getLogger("farthing")
 
@@ -60,29 +60,31 @@ class _Outbox:
 
 class StreamPump:
     """Drives each consumer from the outbox, in a thread of its own or, where `runners` names one,
-    through that. `patient` names those who never give up on a change: what comes behind it waits.
-    `fresh` names those for whom nothing counts that happened before the start.
-    """
+    through that."""
 
     def __init__(
         self,
         engine: SqliteEngine,
-        consumers: Mapping[str, tuple[Table, Handler]],
-        patient: Collection[str] = (),
-        fresh: Collection[str] = (),
+        consumers: Mapping[Stream, Handler],
         runners: Mapping[str, Run] = MappingProxyType({}),
     ) -> None:
         self._engine = engine
         self._outbox = _Outbox(engine)
-        self._patient = patient
+        names = [stream.function for stream in consumers]
         self._runners = runners
         self._stopping = threading.Event()
-        self._wake = {name: threading.Event() for name in consumers}
-        self._position = {name: engine.stream_position(name) for name in consumers}
-        self._position.update(dict.fromkeys(fresh, engine.stream_end()))
+        self._wake = {name: threading.Event() for name in names}
+        self._position = {
+            stream.function: (
+                engine.stream_end()
+                if stream.for_connections
+                else engine.stream_position(stream.function)
+            )
+            for stream in consumers
+        }
         self._threads = [
-            threading.Thread(target=self._run, args=(name, *consumer), name=f"stream-{name}")
-            for name, consumer in consumers.items()
+            threading.Thread(target=self._run, args=consumer, name=f"stream-{consumer[0].function}")
+            for consumer in consumers.items()
         ]
         engine.on_change(self._changed)
 
@@ -102,33 +104,38 @@ class StreamPump:
         for wake in self._wake.values():
             wake.set()
 
-    def _run(self, name: str, table: Table, handler: Handler) -> None:
+    def _run(self, stream: Stream, handler: Handler) -> None:
+        name = stream.function
         while True:
             # Another process may write to the same data, an import say, and cannot wake us.
             self._wake[name].wait(_POLL_SECONDS)
             self._wake[name].clear()
             try:
-                while self._hand_over(name, table, handler):
+                while self._hand_over(stream, handler):
                     pass
             except Exception:  # with the next change or poll it is tried again
                 log.exception("%s cannot read its stream", name)
             if self._stopping.is_set():
                 return
 
-    def _hand_over(self, name: str, table: Table, handler: Handler) -> bool:
+    def _hand_over(self, stream: Stream, handler: Handler) -> bool:
         """Hand over one batch; whether there may be more."""
+        name = stream.function
         run = self._runners.get(name, here)
         batch: list[_Delivery] = run(lambda: self._outbox.after(self._position[name]))
         if not batch:
             return False
-        if not self._handle(name, handler, [each for each in batch if each.change.table is table]):
+        wanted = [each for each in batch if each.change.table is stream.table]
+        if not self._handle(stream, handler, wanted):
             return False
         self._position[name] = batch[-1].change.sequence
         self._engine.stream_advance(self._position)
         return True
 
-    def _handle(self, name: str, handler: Handler, batch: Sequence[_Delivery]) -> bool:
-        """Whether the consumer is through with them. A patient one may not be, when we stop."""
+    def _handle(self, stream: Stream, handler: Handler, batch: Sequence[_Delivery]) -> bool:
+        """Whether the consumer has taken the batch. One that never skips a change may not have,
+        when the server stops."""
+        name, patient = stream.function, stream.never_skips
         attempt, run = 0, self._runners.get(name, here)
         while batch:
             failed = run(lambda some=batch: _first_failure(handler, some))
@@ -136,9 +143,9 @@ class StreamPump:
                 break
             attempt = attempt + 1 if failed == 0 else 1
             batch = batch[failed:]
-            if name in self._patient and self._stopping.is_set():
+            if patient and self._stopping.is_set():
                 return False
-            if attempt < _ATTEMPTS or name in self._patient:
+            if attempt < _ATTEMPTS or patient:
                 self._stopping.wait(min(_FIRST_WAIT * 2 ** min(attempt, 10), _LONGEST_WAIT))
             else:
                 log.error("%s gives up on change %d", name, batch[0].change.sequence)

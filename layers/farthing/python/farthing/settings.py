@@ -103,7 +103,18 @@ class Settings:
     )
     max_gathered_relays: int = _setting(200, "Followed agents whose relays are read in a round")
     max_gathered_events: int = _setting(5000, "Events that are read at one of them")
+    max_gathered_bytes: int = _setting(
+        8 * 1024 * 1024, "Bytes that upkeep reads from the relay of one followed agent in a round"
+    )
+    max_gathered_event_bytes: int = _setting(
+        65536, "Bytes of an event that upkeep keeps of somebody whom the owner does not follow"
+    )
     gather_seconds: int = _setting(10, "Seconds that one of them may take")
+    allow_private_hosts: bool = _setting(
+        False,
+        "Whether peers, callbacks, settlement engines and relays may be at private, loopback or"
+        " link-local addresses; `1` on a test network",
+    )
     route_cache_seconds: int = _setting(
         10, "Seconds that routes are remembered: a new routing table counts after them"
     )

@@ -5,22 +5,24 @@ gathered of others. So the graph spreads hop by hop, and every event is its auth
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from farthing.agent.follows import followed, newest
+from farthing.connector.client import NotPayable, terms_from_peer_info
 from farthing.context import Agent
 from farthing.nostr.events import Event, InvalidEvent, is_hex64, parse_event, verify
 from farthing.nostr.kinds import Kind
 from farthing.nostr.messages import Refused
 from farthing.ports.outbound import origin_of
-from farthing.ports.relays import RelayFailed
+from farthing.ports.relays import ReadLimits, RelayFailed
 from farthing.relay.policies import check_policies
 from farthing.store.events import Outcome
 from farthing.store.payment import OWNER
+from farthing.store.table import StoreError
 
 log = logging.getLogger("farthing")
 
@@ -40,16 +42,16 @@ def gather(agent: Agent) -> Gathered:
     """Ask every followed agent's relay. One that does not answer is passed over."""
     result, heard = Gathered(), frozenset(followed(agent))
     with ThreadPoolExecutor(_AT_ONCE) as readers:
-        for found in readers.map(lambda place: _ask(agent, *place), relays_of_followed(agent)):
+        for found in readers.map(lambda place: _ask(agent, heard, *place), _places(agent)):
             if found is None:
                 result.failed += 1
                 continue
             result.relays += 1
-            result.events += sum(_keep(agent, event) for event in _unknown(agent, found, heard))
+            result.events += sum(_keep(agent, event) for event in _unknown(agent, found))
     return result
 
 
-def relays_of_followed(agent: Agent) -> list[tuple[str, str]]:
+def _places(agent: Agent) -> list[tuple[str, str]]:
     """Where each followed agent is read: at the relay that the owner's own list names, or else at
     the registered endpoint of the peer. Nowhere else, whatever others say."""
     hints = _hints(agent)
@@ -82,39 +84,88 @@ def _peers_relay(agent: Agent, pubkey: str) -> str:
     return f"{parts.scheme.replace('http', 'ws', 1)}://{parts.netloc}"
 
 
-def _ask(agent: Agent, pubkey: str, url: str) -> list[Any] | None:
-    most = agent.settings.max_gathered_events
+def _ask(agent: Agent, heard: frozenset[str], pubkey: str, url: str) -> list[Event] | None:
+    """What routing needs of a relay's answer; None if the relay does not answer.
+
+    Each event is looked at as it comes, so that a relay's answer never lies in memory as a whole.
+    """
+    settings = agent.settings
     filters = [
         {"authors": [pubkey], "kinds": [kind.value for kind in GRAPH_KINDS]},
-        {"kinds": [kind.value for kind in _OF_ANYBODY], "limit": most},
+        {
+            "kinds": [kind.value for kind in _OF_ANYBODY],
+            "limit": settings.max_gathered_events,
+        },
     ]
+    limits = ReadLimits(
+        settings.max_gathered_events, settings.max_gathered_bytes, settings.gather_seconds
+    )
+    events: dict[str, Event] = {}
     try:
-        return agent.relays.read(url, filters, most, agent.settings.gather_seconds)
+        for each in agent.relays.read(url, filters, limits):
+            event = _wanted(agent, each, heard)
+            if event is not None:
+                events[event.id] = event
     except RelayFailed as error:
         log.warning("the relay of %s cannot be read: %s", pubkey[:16], error)
         return None
+    return list(_of_agents(agent, events.values(), heard))
 
 
-def _unknown(agent: Agent, found: list[Any], heard: frozenset[str]) -> Iterator[Event]:
-    """What is well formed, not stored yet, and of somebody who is heard: only that is worth a
-    signature's check."""
-    events: dict[str, Event] = {}
-    for each in found:
-        try:
-            event = parse_event(each)
-        except InvalidEvent:
-            continue
-        wanted = GRAPH_KINDS if event.pubkey in heard else _OF_ANYBODY
-        if event.kind in wanted and event.pubkey != agent.settings.pubkey:
-            events[event.id] = event
+def _wanted(agent: Agent, value: Any, heard: frozenset[str]) -> Event | None:
+    """The event, if it is well formed and says something about the graph. What somebody who is not
+    followed says is kept unpaid, so its size is bounded."""
+    try:
+        event = parse_event(value)
+    except InvalidEvent:
+        return None
+    if event.pubkey == agent.settings.pubkey:
+        return None
+    if event.pubkey in heard:
+        return event if event.kind in GRAPH_KINDS else None
+    small = len(event.to_json()) <= agent.settings.max_gathered_event_bytes
+    return event if small and event.kind in _OF_ANYBODY else None
+
+
+def _of_agents(agent: Agent, events: Collection[Event], heard: frozenset[str]) -> Iterator[Event]:
+    """Events of those who are followed, and of others who claim an ILP address: no route leads
+    to or through anybody else, so nobody else's follow list is needed."""
+    claimed = {
+        event.pubkey
+        for event in events
+        if event.kind == Kind.ILP_PEER_INFO and _claims_address(event)
+    }
+    for event in events:
+        if event.pubkey in heard or event.pubkey in claimed:
+            yield event
+        elif event.kind == Kind.FOLLOWS:
+            info = newest(agent, event.pubkey, Kind.ILP_PEER_INFO)
+            if info is not None and _claims_address(info):
+                yield event
+
+
+def _claims_address(info: Event) -> bool:
+    try:
+        return bool(terms_from_peer_info(info))
+    except NotPayable:
+        return False
+
+
+def _unknown(agent: Agent, found: Iterable[Event]) -> Iterator[Event]:
+    """Events that are not stored yet: only they are worth a signature's check."""
+    events = {event.id: event for event in found}
     stored = agent.events.get_many(events)
     return (event for event_id, event in events.items() if event_id not in stored)
 
 
 def _keep(agent: Agent, event: Event) -> bool:
+    """Whether the event is new here. One event that cannot be stored does not end the round."""
     try:
         verify(event)
         check_policies(agent, event)
+        return agent.events.save(event, payment=OWNER) is Outcome.STORED
     except (InvalidEvent, Refused):
         return False
-    return agent.events.save(event, payment=OWNER) is Outcome.STORED
+    except (StoreError, ValueError) as error:  # ValueError: larger than an item may be
+        log.warning("event %s cannot be stored: %s", event.id, error)
+        return False

@@ -9,18 +9,20 @@ from farthing.aws.connections import GatewayConnections
 from farthing.aws.meter import PowertoolsMeter
 from farthing.aws.outbound import LambdaOutbound
 from farthing.context import Agent
+from farthing.ports.hosts import HostRules
 from farthing.settings import PREFIX, Settings
 from farthing.store.dynamodb import DynamoDBEngine
 
 
 def make_agent() -> Agent:
     settings = Settings.from_env(with_secrets(os.environ))
+    rules = HostRules(settings.allow_private_hosts, only_encrypted=True)
     return Agent(
         settings=settings,
         engine=DynamoDBEngine(prefix=settings.table_prefix),
         connections=GatewayConnections(os.environ["FARTHING_CONNECTIONS_URL"]),
-        outbound=LambdaOutbound(function=os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "")),
-        relays=SocketRelays(),
+        outbound=LambdaOutbound(rules, function=os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "")),
+        relays=SocketRelays(rules),
         meter=PowertoolsMeter(),
     )
 

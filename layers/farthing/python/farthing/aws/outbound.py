@@ -2,14 +2,20 @@
 
 import json
 import logging
+import socket
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
+from urllib.parse import urlsplit
 
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
+from farthing.ports.hosts import HostNotAllowed, HostRules
 from farthing.ports.outbound import (
     OutboundFailed,
     OutboundTimeout,
@@ -22,6 +28,7 @@ log = logging.getLogger("farthing")
 
 # A reply larger than any packet is not read to its end.
 LARGEST_REPLY = 64 * 1024
+_CONNECT_SECONDS = 10.0
 # What a function finds in an event that it has sent to itself. No door lets one in from outside.
 CALLBACK = "callback"
 
@@ -35,12 +42,17 @@ def make_client() -> Any:
 
 
 class HttpOutbound:
-    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, rules: HostRules | None = None, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._rules = rules or HostRules()
         self._pool = urllib3.PoolManager(num_pools=32, maxsize=16, retries=False)
+        self._pool.pool_classes_by_scheme = _checked_pools(self._rules)
         self._sleep = sleep
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
         try:
+            self._rules.check_scheme(urlsplit(url).scheme)
             reply = self._pool.request(
                 "POST",
                 url,
@@ -60,6 +72,8 @@ class HttpOutbound:
                 reply.release_conn()
         except urllib3.exceptions.ReadTimeoutError:
             raise OutboundTimeout("no answer in time") from None
+        except HostNotAllowed as error:
+            raise OutboundFailed(str(error)) from None
         except urllib3.exceptions.HTTPError as error:
             raise OutboundFailed(type(error).__name__) from None
 
@@ -81,12 +95,47 @@ class HttpOutbound:
             log.warning("a callback was not taken: %s", trouble)
 
 
+def _checked_pools(rules: HostRules) -> dict[str, type[HTTPConnectionPool]]:
+    """Connection pools whose connections go to addresses that the rules have checked."""
+
+    def open_socket(connection: HTTPConnection) -> socket.socket:
+        timeout = connection.timeout
+        seconds = timeout if isinstance(timeout, int | float) else _CONNECT_SECONDS
+        try:
+            return rules.connect(connection.host, connection.port, seconds)
+        except TimeoutError as error:
+            raise ConnectTimeoutError(connection, "no connection in time") from error
+        except OSError as error:
+            raise NewConnectionError(connection, str(error)) from error
+
+    class CheckedConnection(HTTPConnection):
+        def _new_conn(self) -> socket.socket:
+            return open_socket(self)
+
+    class CheckedSecureConnection(HTTPSConnection):
+        def _new_conn(self) -> socket.socket:
+            return open_socket(self)
+
+    class CheckedPool(HTTPConnectionPool):
+        ConnectionCls = CheckedConnection
+
+    class CheckedSecurePool(HTTPSConnectionPool):
+        ConnectionCls = CheckedSecureConnection
+
+    return {"http": CheckedPool, "https": CheckedSecurePool}
+
+
 class LambdaOutbound(HttpOutbound):
     """Nothing runs in Lambda after a function's response: what has to be done then is handed to a
     call of its own, of the same function, for which nobody waits."""
 
-    def __init__(self, client: Callable[[], Any] = make_client, function: str = "") -> None:
-        super().__init__()
+    def __init__(
+        self,
+        rules: HostRules | None = None,
+        client: Callable[[], Any] = make_client,
+        function: str = "",
+    ) -> None:
+        super().__init__(rules)
         self._make_client = client
         self._function = function
 

@@ -1,19 +1,30 @@
 """Quotes: what storing an event costs, where to pay, and the condition for a payer who is not its
 author. Nothing is kept: the condition follows from the event."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from farthing.context import Agent
 from farthing.ilp.condition import condition_of, quote_fulfillment
 from farthing.ilp.packet import DATA_MAX
-from farthing.nostr.events import Event
+from farthing.nostr.events import Event, parse_event, verify
 from farthing.nostr.kinds import MAX_KIND
+from farthing.ports.http import BadRequest
 from farthing.relay.price import encoded_size, unpayable, writes_free
 
 
-class InvalidQuoteRequest(ValueError):
+class InvalidQuoteRequest(BadRequest):
     """Neither an event that a packet has room for, nor a kind and a size."""
+
+
+def quote(agent: Agent, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The quote for a request's body: `{"event": …}`, or `{"kind": …, "size": …}`."""
+    if "event" not in body:
+        return quote_size(agent, body.get("kind"), body.get("size"))
+    event = parse_event(body["event"])
+    verify(event)
+    return quote_event(agent, event)
 
 
 def quote_event(agent: Agent, event: Event) -> dict[str, Any]:

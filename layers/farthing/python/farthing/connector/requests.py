@@ -15,6 +15,7 @@ from farthing.connector.packet_rate import packet_rate
 from farthing.context import Agent
 from farthing.ilp.packet import Code, Reject, encode
 from farthing.ilp.tokens import InvalidToken, jwt_subject, looks_like_jwt, unseal, verify_jwt
+from farthing.ports.http import HttpError, bearer_token
 from farthing.ports.meter import Metric
 from farthing.ports.outbound import NotRegistered, check_registered
 from farthing.store.ledger import Peer
@@ -27,14 +28,6 @@ OCTETS = "application/octet-stream"
 MAX_PACKET_BYTES = 34 * 1024
 _MAX_REQUEST_ID = 256
 _CALLBACK_SECONDS = 10.0
-
-
-class HttpError(Exception):
-    """What is answered in HTTP's own terms, because it is no ILP packet or nobody's."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +66,9 @@ def is_asynchronous(headers: Mapping[str, str]) -> bool:
 
 
 def authenticate(agent: Agent, authorization: str) -> Peer:
-    scheme, _, token = authorization.partition(" ")
-    if scheme.lower() != "bearer" or not token.strip():
+    token = bearer_token(authorization)
+    if not token:
         raise HttpError(401, "a bearer token is needed")
-    token = token.strip()
     peer = _by_jwt(agent, token) if looks_like_jwt(token) else known_peers(agent).by_token(token)
     if peer is None or not peer.active:
         raise HttpError(401, "no peer has this token")

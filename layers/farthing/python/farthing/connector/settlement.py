@@ -11,8 +11,9 @@ from secrets import token_hex
 import orjson
 
 from farthing.context import Agent
+from farthing.ports.http import BadRequest, Conflict, NotFound, Unauthorized, shows_token
 from farthing.ports.outbound import OutboundFailed
-from farthing.store.settlements import Settlement
+from farthing.store.settlements import KeyUsedDifferently, Settlement
 
 log = logging.getLogger("farthing")
 
@@ -20,8 +21,17 @@ _SECONDS = 10.0
 _LARGEST = 2**63 - 1  # more than any balance holds
 
 
-class InvalidSettlement(ValueError):
+class InvalidSettlement(BadRequest):
     """The request says no amount that could be counted."""
+
+
+def check_engine(agent: Agent, authorization: str, account: str) -> str:
+    """The account that the settlement engine, and nobody else, speaks about."""
+    if not shows_token(authorization, agent.settings.settlement_token):
+        raise Unauthorized("expected the settlement engine's token")
+    if not agent.ledger.has_account(account):
+        raise NotFound("expected the account of a peer, got an unknown one")
+    return account
 
 
 def receive_settlement(agent: Agent, account: str, key: str, body: object) -> dict[str, object]:
@@ -30,7 +40,10 @@ def receive_settlement(agent: Agent, account: str, key: str, body: object) -> di
     amount = quantity(body, agent.settings.asset_scale)
     if not key:
         raise InvalidSettlement("an Idempotency-Key is needed")
-    agent.settlements.receive(Settlement(account, key, amount, True, agent.now))
+    try:
+        agent.settlements.receive(Settlement(account, key, amount, True, agent.now))
+    except KeyUsedDifferently as error:
+        raise Conflict(str(error)) from None
     return {"amount": str(amount), "scale": agent.settings.asset_scale}
 
 

@@ -1,17 +1,13 @@
 """API Gateway's WebSocket events, turned into messages for the relay and back."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from farthing.context import Agent
 from farthing.handlers import runtime
+from farthing.handlers.calls import Event, Handler, Response, flush
 from farthing.nostr.messages import Verb
 from farthing.relay.caller import Caller
 from farthing.relay.receive import Answer, receive
-
-Event = Mapping[str, Any]
-Response = dict[str, Any]
-Handler = Callable[[Event, object], Response]
 
 DONE: Response = {"statusCode": 200}
 
@@ -35,8 +31,3 @@ def caller_of(agent: Agent, event: Event) -> Caller:
     return Caller(
         agent, context["connectionId"], context["requestTimeEpoch"], context.get("domainName", "")
     )
-
-
-def flush(agent: Agent) -> None:
-    """Hand over the metrics of one call, where the meter collects them."""
-    getattr(agent.meter, "flush", lambda: None)()

@@ -4,6 +4,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from farthing.context import Agent
+from farthing.handlers import runtime
+from farthing.handlers.calls import Event, Handler, Response, flush
 from farthing.store.changes import Arrival, Change, chunk, log_space_of
 from farthing.store.events import Stored, space_of, stored_event
 from farthing.store.spaces import Space
@@ -12,8 +15,24 @@ from farthing.store.table import Row, Table
 
 log = logging.getLogger("farthing")
 
-T = TypeVar("T")
 Record = dict[str, Any]
+T = TypeVar("T")
+
+
+def stream_handler(
+    read: Callable[[Sequence[Record]], T], handle: Callable[[Agent, T], object]
+) -> Handler:
+    """A handler for stream records: `read` takes from them what `handle` needs."""
+    runtime.warm_up()
+
+    def handler(event: Event, _context: object) -> Response:
+        agent = runtime.agent()
+        try:
+            return report_failures(event["Records"], lambda records: handle(agent, read(records)))
+        finally:
+            flush(agent)
+
+    return handler
 
 
 def _new(records: Sequence[Record]) -> Iterator[tuple[Space[Any], Stored[Any]]]:

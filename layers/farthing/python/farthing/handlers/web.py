@@ -1,21 +1,49 @@
 """HTTP API events (payload version 2), and answers to them."""
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 import orjson
 
-Event = Mapping[str, Any]
-Response = dict[str, Any]
+from farthing.context import Agent
+from farthing.handlers import runtime
+from farthing.handlers.calls import Event, Handler, Response, flush
+from farthing.nostr.events import InvalidEvent
+from farthing.nostr.messages import Refused
+from farthing.ports.http import BadRequest, HttpError, TooLarge
 
-# NIP-11: a page of any origin may read the relay information document.
+# A web page of any origin may read every answer (NIP-11 demands it for the information document),
+# and may pay. `*` stands for every header but Authorization, which has to be named.
 CORS = {
     "Access-Control-Allow-Origin": "*",
-    "Access-Control-Allow-Headers": "*",
-    "Access-Control-Allow-Methods": "GET, HEAD, POST, OPTIONS",
+    "Access-Control-Allow-Headers": (
+        "*, Authorization, Content-Type, Idempotency-Key, Prefer, Request-Id"
+    ),
+    "Access-Control-Allow-Methods": "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT",
+    "Access-Control-Expose-Headers": "*",
 }
+
+
+def web_handler(serve: Callable[[Agent, Event], Response]) -> Handler:
+    """A handler for HTTP routes. Errors become problem documents here and nowhere else."""
+    runtime.warm_up()
+
+    def handler(event: Event, _context: object) -> Response:
+        agent = runtime.agent()
+        try:
+            return serve(agent, event)
+        except HttpError as error:
+            return problem(error.status, str(error), error.more)
+        except InvalidEvent as error:
+            return problem(400, str(error))
+        except Refused as refused:
+            return problem(403, str(refused))
+        finally:
+            flush(agent)
+
+    return handler
 
 
 def method_of(event: Event) -> str:
@@ -28,22 +56,16 @@ def path_of(event: Event) -> str:
     return path
 
 
+def parameter(event: Event, name: str) -> str:
+    """The value of a parameter in the route's path."""
+    value: str = event["pathParameters"][name]
+    return value
+
+
 def header(event: Event, name: str) -> str:
     """Header names are lower case in this payload version."""
     value: str = (event.get("headers") or {}).get(name, "")
     return value
-
-
-class InvalidBody(ValueError):
-    """The body is not what the path takes."""
-
-    status = 400
-
-
-class BodyTooLarge(InvalidBody):
-    """The body has more bytes than the path takes."""
-
-    status = 413
 
 
 def body_of(event: Event) -> bytes:
@@ -58,13 +80,13 @@ def json_body(event: Event, most: int) -> dict[str, Any]:
     """The object that the body holds, in at most so many bytes."""
     body = body_of(event)
     if len(body) > most:
-        raise BodyTooLarge(f"the body has more than {most} bytes")
+        raise TooLarge(f"expected a body of at most {most} bytes, got {len(body)}")
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise InvalidBody("the body is not JSON") from None
+        raise BadRequest("expected a body of JSON") from None
     if type(value) is not dict:
-        raise InvalidBody("the body is not a JSON object")
+        raise BadRequest("expected a JSON object as the body")
     return value
 
 
@@ -72,7 +94,10 @@ def problem(status: int, detail: str, more: Mapping[str, Any] | None = None) -> 
     """An error that programs can read (RFC 9457)."""
     title = HTTPStatus(status).phrase
     body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-    return json_answer(status, {**body, **(more or {})}, "application/problem+json")
+    response = json_answer(status, {**body, **(more or {})}, "application/problem+json")
+    if status == HTTPStatus.UNAUTHORIZED:
+        response["headers"]["WWW-Authenticate"] = "Bearer"
+    return response
 
 
 def octets_answer(status: int, body: bytes) -> Response:

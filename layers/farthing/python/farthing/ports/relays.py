@@ -1,7 +1,7 @@
-"""The port for reading other relays, as a client of theirs."""
+"""The port for reading other relays, as a client of theirs. Nothing that comes back is checked."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 Filter = Mapping[str, Any]
 
@@ -10,13 +10,21 @@ class RelayFailed(Exception):
     """The relay cannot be reached, or does not answer as a relay does."""
 
 
+class ReadLimits(NamedTuple):
+    """What one answer of a relay may cost us."""
+
+    events: int
+    octets: int  # of all frames together
+    seconds: float
+
+
 class Relays(Protocol):
-    def read(self, url: str, filters: Sequence[Filter], most: int, seconds: float) -> list[Any]:
-        """What a relay has stored, as it came: nothing is checked. At most `most` events, within
-        `seconds`; RelayFailed if it does not answer."""
+    def read(self, url: str, filters: Sequence[Filter], limits: ReadLimits) -> Iterator[Any]:
+        """Stored events as they come, until the relay has sent all of them or a limit is reached.
+        RelayFailed if the relay does not answer."""
         ...
 
 
 class NoRelays:
-    def read(self, url: str, filters: Sequence[Filter], most: int, seconds: float) -> list[Any]:
+    def read(self, url: str, filters: Sequence[Filter], limits: ReadLimits) -> Iterator[Any]:
         raise RelayFailed("this agent reads no other relays")

@@ -54,10 +54,9 @@ def publish(agent: Agent, caller: Caller, event: Event) -> str:
     return outcome_note(agent, agent.events.save(event, beside=caller.arrive))
 
 
-def publish_unasked(agent: Agent, event: Event) -> str:
-    """Store a free event that came by plain HTTP, without a connection. Refused otherwise."""
-    check_policies(agent, event)
-    check_free(agent, event)
+def store_unpaid(agent: Agent, event: Event) -> str:
+    """Store an event that is free and has passed the policies, and that came without a connection:
+    nobody has proved to be its author."""
     if event.is_protected:
         raise Refused(Prefix.AUTH_REQUIRED, "only its author may publish this event (NIP-70)")
     if event.keeping is Keeping.EPHEMERAL:

@@ -36,7 +36,7 @@ def number_events(agent: Agent, arrivals: Sequence[Arrival], space: Space[Any] =
     raise Contended("the counter is being moved by others")
 
 
-def number_arrivals(agent: Agent, arrivals: Mapping[Space[Any], Sequence[Arrival]]) -> None:
+def number_all(agent: Agent, arrivals: Mapping[Space[Any], Sequence[Arrival]]) -> None:
     """Number the events of every space, each in its own log."""
     for space, some in arrivals.items():
         number_events(agent, some, space)

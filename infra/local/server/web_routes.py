@@ -1,0 +1,61 @@
+"""HTTP requests on one machine: each goes to the handler that API Gateway would call for it."""
+
+from importlib import import_module
+
+from aiohttp import web
+
+from farthing import surface
+from farthing.handlers.unmatched import answer_unmatched
+from farthing.settings import Settings
+from infra.local.server.gateway import http_answer, http_event
+from infra.local.server.http_server import body_of
+from infra.local.server.meter import LocalMeter
+from infra.local.server.packet_server import PATH as PACKETS
+from infra.local.server.sockets import Handler
+from infra.local.server.workers import Runner, run_in
+
+
+def load_handler(function: str) -> Handler:
+    handler: Handler = import_module(f"functions.{function}.handler").handler
+    return handler
+
+
+class WebRoutes:
+    """The handlers of all HTTP routes. Those that write run in the hub, others in the workers."""
+
+    def __init__(self, settings: Settings, hub: Runner, workers: Runner, meter: LocalMeter) -> None:
+        self._settings = settings
+        self._runners = {surface.Work.WRITE: hub}
+        self._workers = workers
+        self._meter = meter
+        names = {route.function for route in surface.ROUTES} | {surface.DEFAULT_FUNCTION}
+        self._handlers = {name: load_handler(name) for name in names}
+        packets = surface.match("POST", PACKETS)
+        assert packets is not None, f"POST {PACKETS} is no route"
+        self.packet_handler = self._handlers[packets.route.function]
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        method, path = request.method, request.rel_url.raw_path
+        if surface.allowed_methods(path, surface.LOCAL_ROUTES):
+            return self._answer_locally(method, path)
+        found = surface.match(method, path)
+        body = await body_of(request, self._settings)
+        key, parameters = (found.key, found.parameters) if found else (surface.DEFAULT, None)
+        event = http_event(
+            method, request.path, request.query_string, request.headers, body,
+            request.remote or "", key, parameters,
+        )  # fmt: skip
+        handler = self._handlers[found.route.function if found else surface.DEFAULT_FUNCTION]
+        work = found.route.work if found else surface.Work.READ
+        runner = self._runners.get(work, self._workers)
+        return _response(await run_in(runner, lambda: handler(event, None)))
+
+    def _answer_locally(self, method: str, path: str) -> web.Response:
+        if surface.match(method, path, surface.LOCAL_ROUTES):
+            return web.Response(text=self._meter.text())
+        return _response(answer_unmatched(method, path, surface.LOCAL_ROUTES))
+
+
+def _response(result: dict[str, object] | None) -> web.Response:
+    answer = http_answer(result)
+    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)

@@ -1,0 +1,14 @@
+"""Holds whose packets have expired without an answer are released."""
+
+from typing import Any
+
+from farthing.context import Agent
+from farthing.ports.meter import Metric
+
+
+def release_holds(agent: Agent) -> dict[str, Any]:
+    released = agent.ledger.release_expired(agent.now_ms)
+    agent.meter.count(Metric.HOLDS_RELEASED, released)
+    # An alarm on falling revenue needs a figure every minute, and no payment gives none.
+    agent.meter.count(Metric.REVENUE, 0)
+    return {"released": released}

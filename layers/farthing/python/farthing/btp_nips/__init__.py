@@ -1,0 +1,1 @@
+"""Paid subscriptions (BTP-NIPs): messages, fees, conditions and rules; no store, no clock."""

@@ -1,0 +1,37 @@
+"""Passing a subscription on to other relays: how far, for how much, and never in a circle."""
+
+from dataclasses import replace
+
+from farthing.btp_nips.errors import LoopDetected
+from farthing.btp_nips.messages import HOPS_MAX, Metadata, Propagation
+
+
+def check_loop(metadata: Metadata, own_pubkey: str, *, is_known_origin: bool) -> None:
+    """`is_known_origin`: another subscription here has the same origin. A renewal of the same
+    subscription is none. Raises LoopDetected."""
+    if own_pubkey in metadata.path:
+        raise LoopDetected("this relay has passed the subscription on already")
+    if metadata.origin is not None and is_known_origin:
+        raise LoopDetected("the same subscription has come here by another way")
+
+
+def onward(metadata: Metadata, own_pubkey: str, own_origin: str, budget: int) -> Metadata | None:
+    """The metadata for the relays that a subscription is passed on to, None if it stops here.
+
+    The last relay gets no `propagate`, but the path and the origin.
+    """
+    wanted = metadata.propagate
+    if wanted is None or len(metadata.path) >= HOPS_MAX:
+        return None
+    hops = wanted.hops - 1
+    return replace(
+        metadata,
+        propagate=Propagation(hops, budget) if hops else None,
+        path=(*metadata.path, own_pubkey),
+        origin=metadata.origin or own_origin,
+    )
+
+
+def share(budget: int, spent: int, relays: int) -> int:
+    """What each of some further relays may be paid, so that all together stay within the budget."""
+    return max(0, budget - spent) // relays if relays > 0 else 0

@@ -1,0 +1,106 @@
+"""Which hosts the agent may connect to. A peer or a followed agent names URLs, and without this
+check it could have us send requests into our own network.
+
+A name is resolved once, every address is checked, and the connection goes to a checked address: a
+second look-up could give another answer.
+"""
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any
+
+_NAT64 = IPv6Address("64:ff9b::")
+_NAT64_BITS = 96
+
+# What `socket.getaddrinfo` returns for one address: family, type, protocol, name, address.
+AddressInfo = tuple[Any, Any, int, str, Any]
+Resolve = Callable[[str, int], list[AddressInfo]]
+
+
+PRIVATE = "is at a private address; FARTHING_ALLOW_PRIVATE_HOSTS=1 allows it"
+
+
+class HostNotAllowed(ValueError):
+    """The host is private, or the scheme is not allowed."""
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address can belong to a stranger's host: not private, loopback, link-local,
+    multicast or reserved, also where IPv6 carries an IPv4 address."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return all(each.is_global and not each.is_multicast for each in _forms(parsed))
+
+
+def _forms(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
+    """The address, and the IPv4 address that an IPv6 address leads to."""
+    if isinstance(address, IPv4Address):
+        return [address]
+    carried: list[IPv4Address | IPv6Address | None] = [address.ipv4_mapped, address.sixtofour]
+    if int(address) >> (128 - _NAT64_BITS) == int(_NAT64) >> (128 - _NAT64_BITS):
+        carried.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    found = [each for each in carried if each is not None]
+    return found or [address]
+
+
+def is_literal(host: str) -> bool:
+    """Whether a host is an IP address and not a name."""
+    try:
+        ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _resolve(host: str, port: int) -> list[AddressInfo]:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+@dataclass(frozen=True, slots=True)
+class HostRules:
+    """What the operator allows. `allow_private` is for test networks, and for commands whose user
+    has named the host. `only_encrypted` is for the cloud."""
+
+    allow_private: bool = False
+    only_encrypted: bool = False
+    resolve: Resolve = _resolve
+
+    def check_scheme(self, scheme: str) -> None:
+        if self.only_encrypted and scheme not in ("https", "wss"):
+            raise HostNotAllowed(f"expected https or wss, got {scheme}")
+
+    def addresses(self, host: str, port: int) -> list[AddressInfo]:
+        """Where the host is. HostNotAllowed if any of its addresses is private; OSError if the
+        name leads nowhere."""
+        found = self.resolve(host.strip("[]"), port)
+        if not found:
+            raise OSError(f"{host} has no address")
+        if not self.allow_private:
+            for info in found:
+                if not is_public(info[4][0]):
+                    raise HostNotAllowed(f"{host} {PRIVATE}")
+        return found
+
+    def connect(self, host: str, port: int, timeout: float) -> socket.socket:
+        """A connection to the first checked address that answers."""
+        trouble: OSError | None = None
+        for family, kind, protocol, _, address in self.addresses(host, port):
+            connection = socket.socket(family, kind, protocol)
+            try:
+                connection.settimeout(timeout)
+                connection.connect(address)
+            except OSError as error:
+                connection.close()
+                trouble = error
+                continue
+            return connection
+        assert trouble is not None
+        raise trouble
+
+
+# For whoever types a command: the user has named the hosts.
+ANYWHERE = HostRules(allow_private=True)

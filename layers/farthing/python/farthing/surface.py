@@ -1,0 +1,206 @@
+"""The surface of the agent: every HTTP route, WebSocket message, stream and schedule, and the
+function that serves it.
+
+The CDK app, the local server and the README's table of routes are made from the tables here. A new
+route is one line in `ROUTES` and a folder in `functions/`.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from farthing.nostr.messages import Verb
+from farthing.store.table import Table
+
+DEFAULT = "$default"
+# Serves every request that no route matches: preflights (OPTIONS), wrong methods, unknown paths.
+DEFAULT_FUNCTION = "info"
+
+
+class Work(Enum):
+    """What a call does, so that one machine can run it where it delays nobody else."""
+
+    READ = "read"  # a thread is soon done with it
+    WRITE = "write"  # ends with a commit, which many calls share
+    LONG = "long"  # may take seconds
+
+
+class Route(NamedTuple):
+    """One HTTP route. Parameters in the path stand in braces and match one segment."""
+
+    method: str
+    path: str
+    function: str
+    about: str
+    work: Work = Work.READ
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that the route serves: whoever may GET may also ask for the HEAD."""
+        return ("GET", "HEAD") if self.method == "GET" else (self.method,)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The route keys of API Gateway."""
+        return tuple(f"{method} {self.path}" for method in self.methods)
+
+
+ROUTES = (
+    Route("GET", "/", "info", "relay information document (NIP-11)"),
+    Route("GET", "/healthz", "info", "health check"),
+    Route("POST", "/ilp", "ilp", "ILP packet from a peer (RFC 0035)", Work.WRITE),
+    Route("POST", "/v1/quotes", "quotes", "price of an event, or of a kind and a size"),
+    Route("POST", "/v1/events", "events", "store an event that is free, or learn its price",
+          Work.WRITE),
+    Route("POST", "/accounts/{id}/settlements", "settlements",
+          "settlement engine reports a payment (RFC 0038)"),
+)  # fmt: skip
+# Served by the local server itself; CloudWatch has the metrics of a deployment.
+LOCAL_ROUTES = (Route("GET", "/metrics", "", "metrics for Prometheus, on one machine only"),)
+
+
+class Message(NamedTuple):
+    """One route of the WebSocket API: a verb, or one of API Gateway's own keys."""
+
+    key: str
+    function: str
+    work: Work = Work.READ
+    # Whether the handler's body goes back to the client as a frame.
+    answered: bool = True
+
+
+MESSAGES = (
+    Message("$connect", "connect", answered=False),
+    Message("$disconnect", "disconnect", answered=False),
+    # Where the verb cannot be told from the body, any verb may come here.
+    Message(DEFAULT, "default", Work.LONG),
+    Message(Verb.EVENT.value, "event", Work.WRITE),
+    Message(Verb.REQ.value, "req"),
+    Message(Verb.CLOSE.value, "close"),
+    Message(Verb.COUNT.value, "count"),
+    Message(Verb.AUTH.value, "auth"),
+    Message(Verb.CHANGES.value, "changes"),
+    Message(Verb.NEG_OPEN.value, "negentropy", Work.LONG),
+    Message(Verb.NEG_MSG.value, "negentropy", Work.LONG),
+    Message(Verb.NEG_CLOSE.value, "negentropy", Work.LONG),
+)
+
+
+class Stream(NamedTuple):
+    """A consumer of a table's stream.
+
+    In the cloud a record that keeps failing is retried until it is `patience_minutes` old. Then it
+    goes to the queue `failures`, and the consumer continues with the next record.
+    """
+
+    function: str
+    table: Table
+    patience_minutes: int
+    # Whether a new consumer begins with the oldest record that the stream has, not with the next.
+    from_beginning: bool = True
+    # Batches of one shard that are handled at the same time.
+    parallel: int = 1
+    # On one machine: never skip a record. The consumer waits until the record succeeds.
+    never_skips: bool = False
+    # On one machine: records from before the start are of no use, because they are for connections.
+    for_connections: bool = False
+    work: Work = Work.READ
+
+    @property
+    def failures(self) -> str:
+        """The name of the queue for records that were given up."""
+        return f"{self.function}-failures"
+
+
+# The patience follows from what a lost record would cost. A client that misses a live event can
+# still ask for it. A number must never be missing, so the sequencer waits for an hour.
+STREAMS = (
+    Stream("fanout", Table.EVENTS, patience_minutes=5, from_beginning=False, parallel=4,
+           for_connections=True),
+    Stream("sequencer", Table.EVENTS, patience_minutes=60, never_skips=True, work=Work.WRITE),
+    Stream("push", Table.CHANGES, patience_minutes=15, for_connections=True),
+)  # fmt: skip
+
+
+class Schedule(NamedTuple):
+    """A function that runs at intervals."""
+
+    function: str
+    minutes: int
+    # Whether it also runs right after a deployment, and at the start of the local server.
+    at_start: bool = False
+    # The setting with the seconds between two runs on one machine, where there is one.
+    setting: str = ""
+
+
+SCHEDULES = (
+    Schedule("sweeper", minutes=1),
+    # At the start, so that new prices and addresses are announced at once.
+    Schedule("upkeep", minutes=10, at_start=True, setting="upkeep_seconds"),
+)
+
+# Called by CloudFormation when a deployment needs the owner's public key.
+IDENTITY_FUNCTION = "identity"
+
+# These keep running when the budget is spent: they release held balances, number stored events and
+# let clients leave.
+RUNS_WHEN_BRAKED = frozenset({"close", "disconnect", IDENTITY_FUNCTION, "sequencer", "sweeper"})
+
+
+def functions() -> frozenset[str]:
+    """The names of all functions that the tables name."""
+    tables: tuple[Iterable[Route | Message | Stream | Schedule], ...]
+    tables = (ROUTES, MESSAGES, STREAMS, SCHEDULES)
+    named = {entry.function for table in tables for entry in table}
+    return frozenset(named | {DEFAULT_FUNCTION, IDENTITY_FUNCTION})
+
+
+class Match(NamedTuple):
+    """The route of a request, its route key and the values of its path's parameters."""
+
+    route: Route
+    key: str
+    parameters: Mapping[str, str]
+
+
+def match(method: str, raw_path: str, routes: Iterable[Route] = ROUTES) -> Match | None:
+    """The route for a request, as API Gateway selects it. The path is still percent-encoded."""
+    for route in routes:
+        if method in route.methods:
+            parameters = path_parameters(route.path, raw_path)
+            if parameters is not None:
+                return Match(route, f"{method} {route.path}", parameters)
+    return None
+
+
+def allowed_methods(raw_path: str, routes: Iterable[Route] = ROUTES) -> tuple[str, ...]:
+    """The methods of a path in order, OPTIONS among them; none where there is no such path."""
+    methods = {
+        method
+        for route in routes
+        if path_parameters(route.path, raw_path) is not None
+        for method in route.methods
+    }
+    return tuple(sorted(methods | {"OPTIONS"})) if methods else ()
+
+
+def path_parameters(template: str, raw_path: str) -> dict[str, str] | None:
+    """The decoded values of a template's parameters, None where the path has another form."""
+    wanted, given = template.split("/"), raw_path.split("/")
+    if len(wanted) != len(given):
+        return None
+    parameters = {}
+    for segment, text in zip(wanted, given, strict=True):
+        if segment.startswith("{"):
+            if not text:
+                return None
+            parameters[segment[1:-1]] = unquote(text)
+        elif segment != text:
+            return None
+    return parameters
+
+
+def documentation() -> list[tuple[str, str, str]]:
+    """(method, path, what it is) of every HTTP route, for the README's table."""
+    return [(route.method, route.path, route.about) for route in (*ROUTES, *LOCAL_ROUTES)]
