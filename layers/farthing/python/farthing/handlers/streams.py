@@ -8,7 +8,7 @@ from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.handlers.calls import Event, Handler, Response, flush
 from farthing.store.changes import Arrival, Change, chunk, log_space_of
-from farthing.store.events import Stored, space_of, stored_event
+from farthing.store.events import EventRecord, space_of, stored_event
 from farthing.store.spaces import Space
 from farthing.store.streams import parse_record
 from farthing.store.table import Row, Table
@@ -35,7 +35,7 @@ def stream_handler(
     return handler
 
 
-def _new(records: Sequence[Record]) -> Iterator[tuple[Space[Any], Stored[Any]]]:
+def _new(records: Sequence[Record]) -> Iterator[tuple[Space[Any], EventRecord[Any]]]:
     """Events that came into the table with these records, each with its space. A replaced tombstone
     counts as new."""
     for change in map(parse_record, records):

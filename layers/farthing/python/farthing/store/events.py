@@ -47,7 +47,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Stored(Generic[E]):
+class EventRecord(Generic[E]):
     """An event as it is kept: its JSON goes out as it is, and is parsed only where need be."""
 
     id: str
@@ -64,7 +64,7 @@ class Stored(Generic[E]):
         return self.parse(self.json)
 
 
-StoredEvent = Stored[Event]
+StoredEvent = EventRecord[Event]
 
 
 def event_item(event: Storable, written: int, payment: Payment | None = None) -> Item:
@@ -88,11 +88,11 @@ def event_key(space: Space[Any], event_id: str) -> Key:
     return f"{space.prefix}{event_id}", f"{space.prefix}{_EVENT}"
 
 
-def stored_event(space: Space[E], pk: str, item: Item) -> Stored[E] | None:
+def stored_event(space: Space[E], pk: str, item: Item) -> EventRecord[E] | None:
     """The event in an item of the events table; None for a tombstone."""
     if "j" not in item:
         return None
-    return Stored(
+    return EventRecord(
         pk.removeprefix(space.prefix),
         item["p"],
         item["k"],
@@ -127,12 +127,12 @@ class EventStore(Generic[E]):
     def _now(self) -> int:
         return int(self._clock())
 
-    def get(self, event_id: str) -> Stored[E] | None:
+    def get(self, event_id: str) -> EventRecord[E] | None:
         pk, sk = event_key(self.space, event_id)
         item = self._engine.get(Table.EVENTS, pk, sk)
         return None if item is None else stored_event(self.space, pk, item)
 
-    def get_many(self, ids: Iterable[str]) -> dict[str, Stored[E]]:
+    def get_many(self, ids: Iterable[str]) -> dict[str, EventRecord[E]]:
         keys = [event_key(self.space, event_id) for event_id in ids]
         items = self._engine.get_many(Table.EVENTS, keys)
         found = (stored_event(self.space, pk, item) for (pk, _), item in items.items())
@@ -238,7 +238,7 @@ class EventStore(Generic[E]):
     def _address(self, key: Key) -> Item | None:
         return self._engine.get(Table.EVENTS, *key)
 
-    def _current_version(self, address: Item | None) -> Stored[E] | None:
+    def _current_version(self, address: Item | None) -> EventRecord[E] | None:
         return self.get(address["id"]) if address and "id" in address else None
 
     def _write_postings(self, event: E) -> None:
@@ -314,7 +314,7 @@ class EventStore(Generic[E]):
         return writes
 
     def _address_deletion(
-        self, key: Key, current: Item | None, until: int, deleted: Stored[E] | None
+        self, key: Key, current: Item | None, until: int, deleted: EventRecord[E] | None
     ) -> list[TransactWrite]:
         standing = current or {}
         # Kept as what older versions are measured against, even where the event itself is gone.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Generic
 
-from farthing.store.events import EventStore, Stored
+from farthing.store.events import EventRecord, EventStore
 from farthing.store.postings import (
     Lists,
     Posting,
@@ -32,10 +32,10 @@ _LARGEST_PAGE = 1000
 _SCAN_PAGE = 4000
 
 
-Visible = Callable[[Stored[E]], bool]
+Visible = Callable[[EventRecord[E]], bool]
 
 
-def to_all(_: Stored[Any]) -> bool:
+def to_all(_: EventRecord[Any]) -> bool:
     return True
 
 
@@ -164,7 +164,7 @@ class Reader(Generic[E]):
 
     def find(
         self, filter: Wanted[E], visible: Visible[E] = to_all, allowance: Allowance | None = None
-    ) -> Iterator[Stored[E]]:
+    ) -> Iterator[EventRecord[E]]:
         """Events that match, newest first, as many as the filter's limit allows.
 
         What is not visible is passed over as if it were not there, so it uses up no limit. Without
@@ -178,21 +178,21 @@ class Reader(Generic[E]):
         limit: int | None,
         visible: Visible[E],
         allowance: Allowance | None,
-    ) -> Iterator[Stored[E]]:
+    ) -> Iterator[EventRecord[E]]:
         if limit == 0 or _matches_nothing(filter):
             return iter(())
         by_id = filter.ids is not None
         found = self._by_id(filter) if by_id else self._by_posting(filter, limit, allowance)
         return islice((event for event in found if visible(event)), limit)
 
-    def _by_id(self, filter: Wanted[E]) -> Iterator[Stored[E]]:
+    def _by_id(self, filter: Wanted[E]) -> Iterator[EventRecord[E]]:
         assert filter.ids is not None
         found = self._events.get_many(sorted(filter.ids)).values()
         yield from sorted((event for event in found if filter.matches(event.event)), key=order)
 
     def _by_posting(
         self, filter: Wanted[E], limit: int | None, allowance: Allowance | None
-    ) -> Iterator[Stored[E]]:
+    ) -> Iterator[EventRecord[E]]:
         unanswered = set(filter.tags) - {plan(filter, self._lists).answered_tag}
         wanted = limit if limit is not None else _LARGEST_PAGE
         candidates = self.postings(filter, wanted, allowance)
@@ -239,7 +239,7 @@ class Reader(Generic[E]):
 
     def find_any(
         self, filters: Sequence[Wanted[E]], visible: Visible[E] = to_all
-    ) -> Iterator[Stored[E]]:
+    ) -> Iterator[EventRecord[E]]:
         """What any of the filters matches, each within its own limit: newest first, each once."""
         streams = [_primed(self.find(filter, visible)) for filter in filters]
         last = None
@@ -278,7 +278,7 @@ class Reader(Generic[E]):
             return
 
 
-def order(event: Stored[Any]) -> str:
+def order(event: EventRecord[Any]) -> str:
     return sort_key(event.created_at, event.id)
 
 
@@ -287,10 +287,10 @@ def _matches_nothing(filter: Wanted[Any]) -> bool:
     return any(field is not None and not field for field in fields)
 
 
-def _primed(events: Iterator[Stored[E]]) -> Callable[[], Iterator[Stored[E]]]:
+def _primed(events: Iterator[EventRecord[E]]) -> Callable[[], Iterator[EventRecord[E]]]:
     """Read the first event now, so that several filters can start side by side."""
 
-    def prime() -> Iterator[Stored[E]]:
+    def prime() -> Iterator[EventRecord[E]]:
         return chain(list(islice(events, 1)), events)
 
     return prime
