@@ -27,6 +27,7 @@ from farthing.store.limits import MAX_ITEM_BYTES
 from farthing.store.payment import OWNER
 from farthing.store.planner import Reader, order
 from farthing.store.postings import sort_key
+from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine
 from infra.local.commands.bookkeeping import offline_agent
 from infra.local.server.write_hub import WriteHub
@@ -224,7 +225,7 @@ def export_file(data: Path, target: Path | None, filter: Filter, *, progress: bo
     """
     engine = SqliteEngine(data)
     try:
-        reader = Reader(engine, EventStore(engine), _WITHOUT_END)
+        reader = Reader(engine, EventStore(engine, NOSTR), _WITHOUT_END)
         if target is None:
             return _write(reader.find(filter), sys.stdout.buffer, progress)
         last = _last_exported(target)

@@ -19,7 +19,7 @@ from farthing.nostr.kinds import Keeping, keeping
 from farthing.relay.price import writes_free
 from farthing.store.events import StoredEvent
 from farthing.store.payment import OWNER
-from farthing.store.postings import everything, posting_of
+from farthing.store.postings import posting_of
 from farthing.store.receipts import Forwarded, Receipt, Stored
 from farthing.store.table import Query, Table, read_all
 
@@ -164,7 +164,7 @@ def _is_unaltered(stored: StoredEvent) -> bool:
 
 
 def _stored_events(agent: Agent) -> Iterator[StoredEvent]:
-    for pk in everything():
+    for pk in agent.events.lists.everything():
         rows = iter(read_all(agent.engine, Query(Table.POSTINGS, pk, limit=_EVENTS_AT_ONCE)))
         while some := [posting_of(row).id for row in islice(rows, _EVENTS_AT_ONCE)]:
             yield from agent.events.get_many(some).values()

@@ -32,9 +32,12 @@ class Table(StrEnum):
     ROUTES = "routes"
 
 
-# Tables whose changes come out as stream records, and which of their partitions: the filters of the
-# event source mappings are made from this.
-STREAMED = {Table.EVENTS: "", Table.CHANGES: "log#"}
+# Tables whose changes come out as stream records, and how the keys of those partitions begin: the
+# filters of the event source mappings are made from this. `xlog#` is the second event format's log.
+STREAMED: Mapping[Table, tuple[str, ...]] = {
+    Table.EVENTS: ("",),
+    Table.CHANGES: ("log#", "xlog#"),
+}
 
 # Tables that need not outlive the process on one machine; no transaction mixes them with others.
 VOLATILE = frozenset({Table.SESSIONS})
@@ -241,8 +244,8 @@ def same(one: Value, other: Value) -> bool:
 
 
 def is_streamed(table: Table, pk: str) -> bool:
-    prefix = STREAMED.get(table)
-    return prefix is not None and pk.startswith(prefix)
+    prefixes = STREAMED.get(table)
+    return prefixes is not None and pk.startswith(prefixes)
 
 
 def is_expired(item: Item, now: int) -> bool:
