@@ -15,7 +15,7 @@ from infra.costs.bill import Usage, by_service, dollars, total, total_beyond_fre
 from infra.costs.idle import Line, NoTemplates, Templates, idle
 from infra.costs.measured import MILLION, Measured, Place, Scene
 from infra.costs.prices import PICO, PRICES, InvalidPrices, Unit, with_changes
-from infra.local.commands.cost import cost, done
+from infra.local.commands.cost import done, run
 from infra.permissions import TABLES
 from tests.infra.conftest import ROOT, Stacks
 
@@ -212,7 +212,7 @@ class TestIdle:
 class TestCommand:
     def run(self, templates: Path, **arguments: Any) -> int:
         given = {"prices": None, "gigabytes": 0, "json": False, **arguments}
-        return cost(Namespace(templates=templates, **given), Settings())
+        return run(Namespace(templates=templates, **given), Settings())
 
     def test_as_json(
         self, assemblies: Path, production: Stacks, capsys: pytest.CaptureFixture[str]

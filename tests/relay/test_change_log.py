@@ -9,7 +9,7 @@ from farthing.context import Agent
 from farthing.handlers.streams import arrivals
 from farthing.nostr.filters import Filter
 from farthing.relay.changes import push
-from farthing.relay.sequence import number_events
+from farthing.relay.sequence import number_all, number_events
 from farthing.store import changes
 from farthing.store.changes import AlreadyNumbered, ChangeLog, CounterMoved
 from farthing.store.memory import MemoryEngine
@@ -104,7 +104,7 @@ class TestAppend:
             client.publish(event)
 
         records = records_of(sqlite.stream_after(0, 100), ARN)["Records"]
-        number_events(agent, arrivals(records))
+        number_all(agent, arrivals(records))
 
         assert [entry.id for entry in agent.changes.between(0, 1)] == [note.id]
         assert agent.changes.counter() == 1

@@ -11,6 +11,7 @@ from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller
 from farthing.relay.receive import receive
 from farthing.relay.verbs import VERBS
+from farthing.store.postings import id_in
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Contended, Table, Throttled
 from tests.relay.world import (
@@ -252,7 +253,7 @@ class TestRate:
         taken = [event.id for event in events if client.publish(event)[2]]
 
         assert len(taken) == 14
-        assert {sk[10:] for _, sk, _ in moto_tables.items(Table.POSTINGS)} == set(taken)
+        assert {id_in(sk) for _, sk, _ in moto_tables.items(Table.POSTINGS)} == set(taken)
 
     def test_time_allows_for_more(self, client: Client, clock: Clock) -> None:
         self.refused(client, 14)

@@ -19,6 +19,7 @@ from farthing.agent.relay_client import SocketRelays
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.nostr.messages import notice
+from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.hosts import HostRules
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
@@ -266,6 +267,7 @@ def _welcome(settings: Settings) -> str:
         ("information", f"http://{settings.authority}"),
         ("ILP", f"http://{settings.authority}/ilp"),
         ("public key", settings.pubkey),
+        ("npub", encode(Npub(settings.pubkey))),
         ("ILP address", settings.own_ilp_address),
         ("data", os.path.abspath(settings.data)),
     ]

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+from farthing.nostr.events import Event
 from farthing.ports.connections import Connections
 from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
@@ -20,13 +21,24 @@ from farthing.store.credits import CreditLimits
 from farthing.store.events import EventStore
 from farthing.store.ledger import Ledger
 from farthing.store.planner import Reader
+from farthing.store.purses import Purses
 from farthing.store.routes import RoutingTable
 from farthing.store.sessions import Sessions
 from farthing.store.settlements import Settlements
+from farthing.store.spaces import NOSTR, E, Space
 from farthing.store.syncs import Syncs
 from farthing.store.table import Engine
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kept(Generic[E]):
+    """What is kept of one space: its events, the way to find them, and their numbers."""
+
+    events: EventStore[E]
+    reader: Reader[E]
+    changes: ChangeLog
 
 
 @dataclass(frozen=True)
@@ -64,24 +76,43 @@ class Agent:
         return int(self.clock() * 1000)
 
     @cached_property
-    def events(self) -> EventStore:
-        return EventStore(self.engine, clock=self.clock)
+    def _kept(self) -> dict[Space[Any], "Kept[Any]"]:
+        return {}
 
-    @cached_property
-    def reader(self) -> Reader:
-        return Reader(self.engine, self.events, self.settings.max_scan)
+    def kept(self, space: Space[E]) -> "Kept[E]":
+        """The events of a space, made once."""
+        found: Kept[E] | None = self._kept.get(space)
+        if found is None:
+            events = EventStore(self.engine, space, clock=self.clock)
+            reader = Reader(self.engine, events, self.settings.max_scan)
+            made = Kept(events, reader, ChangeLog(self.engine, space))
+            found = self._kept.setdefault(space, made)
+        return found
+
+    @property
+    def events(self) -> EventStore[Event]:
+        """The Nostr events, as in `kept`."""
+        return self.kept(NOSTR).events
+
+    @property
+    def reader(self) -> Reader[Event]:
+        return self.kept(NOSTR).reader
+
+    @property
+    def changes(self) -> ChangeLog:
+        return self.kept(NOSTR).changes
 
     @cached_property
     def ledger(self) -> Ledger:
         return Ledger(self.engine)
 
     @cached_property
-    def trust(self) -> CreditLimits:
-        return CreditLimits(self.engine)
+    def purses(self) -> Purses:
+        return Purses(self.engine)
 
     @cached_property
-    def changes(self) -> ChangeLog:
-        return ChangeLog(self.engine)
+    def trust(self) -> CreditLimits:
+        return CreditLimits(self.engine)
 
     @cached_property
     def settlements(self) -> Settlements:

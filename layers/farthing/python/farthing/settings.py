@@ -243,6 +243,15 @@ class Settings:
         "Content of the owner's profile (kind 0), as a JSON object; if empty, none is published",
         check_json_object,
     )
+    purse_token: str = _setting(
+        "",
+        "Bearer token with which a payment processor reports payments into purses; if empty, none"
+        " is accepted",
+        secret=True,
+    )
+    purse_idle_days: int = _setting(
+        0, "Days without a movement after which the money in a purse lapses; 0 is never"
+    )
 
     # Limits
     max_message_length: int = _setting(131072, "Largest WebSocket message in bytes")
@@ -339,7 +348,7 @@ class Settings:
     def __post_init__(self) -> None:
         for setting in declared():
             value = getattr(self, setting.name)
-            check = setting.metadata["check"]
+            check = setting.metadata.get("check")
             try:
                 if type(value) is int:
                     check_number(value)
@@ -421,7 +430,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _read(variable: str, setting: "Field[Any]", text: str) -> Any:
-    read = setting.metadata["read"] or READERS[setting.type]
+    read = setting.metadata.get("read") or READERS[setting.type]
     try:
         return read(text)
     except InvalidValue as error:

@@ -5,8 +5,9 @@ answers the request, then whoever brings new entries. Who finds the cursor held 
 holder looks again before it goes. So nothing is left out and nothing is sent twice or out of order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from farthing.context import Agent
 from farthing.nostr.events import Event
@@ -27,6 +28,7 @@ from farthing.relay.subscribe import Overtaken, TooManySubscriptions, open_subsc
 from farthing.relay.visibility import check_readable, is_visible
 from farthing.store.changes import Change
 from farthing.store.sessions import Cursor, Feed, Lease, Subscription, request_order
+from farthing.store.spaces import NOSTR, Space
 
 _AT_ONCE = 100
 # Above this many authors the log itself is read, and authors are told apart on its entries.
@@ -125,6 +127,11 @@ def push(agent: Agent, subscription: Subscription) -> None:
         told = agent.sessions.leave_cursor(subscription, cursor._replace(number=answer.reached))
         if not told and answer.reached >= answer.last:
             return
+
+
+def push_all(agent: Agent, entries: Mapping[Space[Any], Sequence[Change]]) -> None:
+    """The new entries of every log, to the live subscriptions of its space."""
+    push_changes(agent, entries.get(NOSTR, ()))
 
 
 def push_changes(agent: Agent, entries: Sequence[Change]) -> None:

@@ -1,7 +1,8 @@
 """New events to the subscriptions that want them. At least once, and to nobody who must not see."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from farthing.context import Agent
 from farthing.nostr.events import Event
@@ -11,6 +12,12 @@ from farthing.ports.connections import Delivery
 from farthing.ports.meter import Metric
 from farthing.relay.visibility import is_visible
 from farthing.store.sessions import Subscription
+from farthing.store.spaces import NOSTR, Space
+
+
+def fan_out_all(agent: Agent, events: Mapping[Space[Any], Sequence[Any]]) -> None:
+    """The new events of every space, to those who subscribe to it."""
+    fan_out(agent, events.get(NOSTR, ()))
 
 
 def fan_out(agent: Agent, events: Sequence[Event]) -> None:

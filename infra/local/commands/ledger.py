@@ -1,13 +1,13 @@
 """`farthing ledger`: what passed between a peer and us, entry by entry, and where it stands."""
 
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from farthing.context import Agent
 from farthing.settings import Settings
-from farthing.store.receipts import Forwarded, Purpose, Stored
+from farthing.store.receipts import Forwarded, Purpose, PurseFilled, Stored
 from infra.local.commands.bookkeeping import ERRORS as ERRORS
 from infra.local.commands.bookkeeping import BookkeepingError, offline_agent
 
@@ -22,7 +22,11 @@ class Entry(NamedTuple):
     about: str = ""
 
 
-def ledger(arguments: Namespace, settings: Settings) -> int:
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", default="", help="the peer; all accounts if left out")
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
     with offline_agent(settings) as agent:
         if not arguments.id:
             _list_accounts(agent)
@@ -72,6 +76,8 @@ def _in_words(purpose: Purpose) -> tuple[str, str]:
             return "stored", f"event {event_id[:16]}"
         case Forwarded(next_hop):
             return "forwarded", f"to {next_hop}"
+        case PurseFilled(key):
+            return "purse filled", f"of {key[:16]}"
 
 
 def _passed_on(agent: Agent, account: str) -> Iterator[Entry]:
