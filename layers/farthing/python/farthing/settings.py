@@ -1,6 +1,6 @@
 """Every setting, each an environment variable `FARTHING_<NAME>`, in one typed object.
 
-The README's table and the relay information document are made from what stands here.
+The table in docs/settings.md and the relay information document are made from what stands here.
 """
 
 import json
@@ -288,7 +288,7 @@ def _mapping(text: str) -> dict[str, Any]:
 
 
 def documentation() -> list[tuple[str, str, str]]:
-    """(variable, default, what it is) of every setting, for the README's table."""
+    """(variable, default, what it is) of every setting, for the table in docs/."""
     rows = []
     for setting in fields(Settings):
         default = "" if setting.default is MISSING else setting.default
