@@ -94,7 +94,7 @@ class Deployment:
         settings = {each.name for each in declared()} - _NOT_GIVEN
         for name in names:
             if _NAME.fullmatch(name) and name not in options | settings | _NOT_GIVEN:
-                raise ValueError(f"there is no option {name!r}: see README, Deploying")
+                raise ValueError(f"there is no option {name!r}: see docs/aws.md")
         given = {
             option.name: _value(option.type, value)
             for option in fields(cls)
@@ -142,7 +142,7 @@ class Deployment:
 
 
 def documentation() -> list[tuple[str, str, str]]:
-    """(option, default, what it is) of every option, for the README's table."""
+    """(option, default, what it is) of every option, for the table in docs/."""
     rows = []
     for option in fields(Deployment):
         if option.name == "settings":

@@ -1,6 +1,6 @@
 """Every setting, each an environment variable `FARTHING_<NAME>`, in one typed object.
 
-The README's table and the relay information document are made from what stands here.
+The table in docs/settings.md and the relay information document are made from what stands here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -438,7 +438,7 @@ def _read(variable: str, setting: "Field[Any]", text: str) -> Any:
 
 
 def documentation() -> list[tuple[str, str, str]]:
-    """(variable, default, what it is) of every setting, for the README's table."""
+    """(variable, default, what it is) of every setting, for the table in docs/."""
     rows = []
     for setting in declared():
         default = "" if setting.default is MISSING else setting.default
