@@ -50,6 +50,8 @@ class Agent:
     meter: Meter = field(default_factory=NoMeter)
     relays: Relays = field(default_factory=NoRelays)
     clock: Callable[[], float] = time.time
+    # Waits before another attempt. On one machine, other handlers run meanwhile.
+    sleep: Callable[[float], None] = time.sleep
     # Whether messages of a connection are handled in the order in which they were sent.
     in_order: bool = False
     # Whether nobody else serves the same peers: what this process counts is then all there is.
