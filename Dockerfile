@@ -1,4 +1,4 @@
-# Relay and connector on one machine. `deploy/README.md` says how it is run.
+# Relay and connector on one machine. `docs/operators.md` says how it is run.
 
 FROM python:3.13-slim AS build
 
@@ -14,18 +14,17 @@ COPY functions/ functions/
 COPY infra/__init__.py infra/
 COPY infra/local/ infra/local/
 COPY infra/web/ infra/web/
-COPY deploy/healthcheck.py ./
-# Compiled here, as the running container cannot write to its code. The data folder gets the owner and
-# the mode that it has in the final stage.
-RUN python -m compileall -q --invalidation-mode unchecked-hash /app \
-    && install --directory --owner=10001 --group=10001 --mode=0700 /data
+COPY infra/public/healthcheck.py ./
+# Compiled here: the running container cannot write to its code.
+RUN python -m compileall -q --invalidation-mode unchecked-hash /app
 
 
 FROM python:3.13-slim
 
+# COPY would not keep the mode of an empty folder.
+RUN install --directory --owner=10001 --group=10001 --mode=0700 /data
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app
-COPY --from=build --chown=10001:10001 /data /data
 
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONPATH=/app/layers/farthing/python:/app \

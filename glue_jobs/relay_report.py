@@ -19,7 +19,7 @@ from glue_jobs.session import cut_lineage
 RECEIPT = "receipt#"
 _RECEIPT_COLUMNS = {
     "pk": "string", "peer": "string", "amount": "bigint", "outgoing": "bigint",
-    "next_hop": "string", "time": "bigint", "kind": "int", "size": "bigint",
+    "next_hop": "string", "purpose": "string", "time": "bigint", "kind": "int", "size": "bigint",
 }  # fmt: skip
 _COUNTS = ("events", "authors", "bytes", "deliveries", "forwards", "revenue")
 _LAST_SECOND = 253_402_300_799  # of the year 9999, which is as far as dates go
@@ -82,7 +82,10 @@ def read_receipts(spark: SparkSession, paths: Sequence[str], form: Format) -> Da
         lines = spark.read.text(list(paths), lineSep="\n")
         rows = receipt_items(lines) if form is Format.DYNAMODB else receipt_lines(lines)
     is_receipt = F.col("pk").startswith(RECEIPT) & F.col("time").isNotNull()
-    is_forwarded = F.coalesce(F.col("next_hop") != "", F.lit(False))
+    # Receipts of earlier versions do not name their purpose.
+    is_forwarded = F.coalesce(
+        F.col("purpose") == "forwarded", F.col("next_hop") != "", F.lit(False)
+    )
     return rows.where(is_receipt).select(
         "peer",
         "time",

@@ -71,7 +71,7 @@ TABLES: Mapping[str, Permissions] = {
         _STORE,
         _ARRIVE,
         _FORGET,
-        _on(Table.LEDGER, _GET, _GET_MANY, _PUT, _UPDATE, _DELETE),
+        _on(Table.LEDGER, _GET, _GET_MANY, _QUERY, _PUT, _UPDATE, _DELETE),
         _on(Table.ROUTES, _GET, _GET_MANY),
     ),
     "info": {},

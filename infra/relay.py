@@ -253,8 +253,8 @@ def _web_route_key(key: str) -> apigateway.HttpRouteKey:
 
 def _filters(table: Table) -> Sequence[dict[str, object]]:
     """Only records that the handlers take: deletions and what expires are none of them."""
-    rule = awslambda.FilterRule
-    wanted: dict[str, object] = {"eventName": rule.or_("INSERT", "MODIFY")}
-    if prefix := STREAMED[table]:
-        wanted["dynamodb"] = {"Keys": {"pk": {"S": rule.begins_with(prefix)}}}
+    wanted: dict[str, object] = {"eventName": awslambda.FilterRule.or_("INSERT", "MODIFY")}
+    if all(prefixes := STREAMED[table]):
+        begins = [rule for prefix in prefixes for rule in awslambda.FilterRule.begins_with(prefix)]
+        wanted["dynamodb"] = {"Keys": {"pk": {"S": begins}}}
     return [awslambda.FilterCriteria.filter(wanted)]

@@ -29,6 +29,7 @@ _EXPIRY = timedelta(seconds=30)
 _SECONDS = 35.0
 _TRIES = 4  # a fee that is a share of the amount grows with it, by less and less
 _OCTETS = "application/octet-stream"
+_QUOTED = ("event_id", "price", "destination", "endpoint", "pubkey", "condition")
 
 
 class PaymentFailed(Exception):
@@ -75,10 +76,8 @@ def pay(
     else:
         shared = author_fulfillment(author_secret, bytes.fromhex(quote["pubkey"]), data)
         scheme, condition = "author", condition_of(shared)
-    amount = int(quote["price"])
-    for _ in range(_TRIES):
-        if amount > max_amount:
-            raise PaymentFailed(f"the price is {amount}, and at most {max_amount} may be paid")
+    amount, tries = amount_of(quote["price"]), 1
+    while amount <= max_amount:
         expires_at = to_milliseconds(datetime.now(UTC) + _EXPIRY)
         prepare = Prepare(amount, expires_at, condition, quote["destination"], data)
         reply = send_packet(endpoint, token, prepare)
@@ -86,27 +85,29 @@ def pay(
             paid = reply.fulfillment.hex()
             return Receipt(event.id, amount, prepare.destination, scheme, paid)
         kept = kept_on_the_way(reply)
-        if not kept:
-            break
-        amount += kept
-    raise PaymentRejected(reply)
+        if not kept or tries == _TRIES:
+            raise PaymentRejected(reply)
+        amount, tries = amount + kept, tries + 1
+    raise PaymentFailed(f"the price is {amount}, and at most {max_amount} may be paid")
 
 
-def ask_quote(relay: str, event: Event) -> dict[str, Any]:
+def ask_quote(relay: str, event: Event) -> dict[str, str]:
     """What storing the event costs, where to pay, and a condition. Nothing is stored."""
     body = json.dumps({"event": event.as_dict()}).encode()
     response = post(f"{http_url(relay)}/v1/quotes", {"Content-Type": "application/json"}, body)
     if response.status != 200:
         raise PaymentFailed(f"no quote: HTTP {response.status}: {response.data[:200]!r}")
-    quote: dict[str, Any] = response.json()
-    if quote.get("event_id") != event.id:
-        raise PaymentFailed("expected a quote for this event, got another")
+    answer: Any = response.json()
+    told = answer if isinstance(answer, dict) else {}
+    quote = {name: told[name] for name in _QUOTED if isinstance(told.get(name), str)}
+    if quote.keys() != set(_QUOTED) or quote["event_id"] != event.id:
+        raise PaymentFailed("expected a quote for this event, got another or none")
     return quote
 
 
-def own_endpoint(relay: str, quote: dict[str, Any]) -> str:
+def own_endpoint(relay: str, quote: dict[str, str]) -> str:
     """The relay's own connector. A relay must not be able to have the token sent elsewhere."""
-    endpoint: str = quote["endpoint"]
+    endpoint = quote["endpoint"]
     if urlsplit(endpoint)[:2] != urlsplit(http_url(relay))[:2]:
         raise PaymentFailed(
             f"expected to pay at the relay's host, got {endpoint}: name a connector"
@@ -136,9 +137,15 @@ def kept_on_the_way(reject: Reject) -> int:
         return 0
     try:
         told = json.loads(reject.data)
-        return max(0, int(told["price"]) - int(told["received"]))
-    except (KeyError, TypeError, ValueError):
+        return max(0, amount_of(told["price"]) - amount_of(told["received"]))
+    except (AttributeError, KeyError, TypeError, ValueError):
         return 0
+
+
+def amount_of(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"expected a whole number, got {text!r}")
+    return int(text)
 
 
 def http_url(relay: str) -> str:

@@ -27,9 +27,8 @@ from farthing.nostr.negentropy import Initiator, SealedVector
 from farthing.ports.connections import Delivery
 from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller
-from farthing.relay.changes import push_changes
 from farthing.relay.connect import connect, disconnect
-from farthing.relay.fan_out import fan_out
+from farthing.relay.fan_out import fan_out, push_changes
 from farthing.relay.receive import receive
 from farthing.relay.sealed_sets import SEALED
 from farthing.relay.sequence import number_events
@@ -52,9 +51,11 @@ ROUND_TRIP_MICROSECONDS = 5_000
 POST_MICROSECONDS = 10_000
 REQUEST_CPU_MICROSECONDS = 1_000
 POSTS_SIDE_BY_SIDE = 16
-# What Lambda writes about each call, and the HTTP API about each request.
+# What Lambda writes about each call, and the APIs about each request and message.
 PLATFORM_LOG_BYTES = 400
 ACCESS_LOG_BYTES = 250
+# The function that checks which way a connection has come, assumed: megabytes and milliseconds.
+ORIGIN_MEGABYTES, ORIGIN_MILLISECONDS = 256, 5
 # What DynamoDB adds to an item that it stores.
 ITEM_BYTES = 100
 
@@ -232,6 +233,7 @@ class Scene:
         arrived = sum(_messages(len(orjson.dumps(parts))) for parts in given)
         answered = sum(_messages(len(answer)) for answer in answers if answer)
         run.usage[Unit.SOCKET_MESSAGES] += _per_million(arrived + answered, len(given))
+        _log_access(run.usage)
         if self._place.edge:
             run.usage[Unit.EDGE_BYTES] += _per_million(size, len(given))
         return run
@@ -286,9 +288,12 @@ class Scene:
         closed = self._run("disconnect", [lambda n=n: disconnect(self.agent, n) for n in names])
         usage = opened.usage + first.usage + closed.usage
         usage[Unit.SOCKET_MESSAGES] += MILLION  # the first message itself
+        _log_access(usage, 3)
         if self._place.edge:
             usage[Unit.EDGE_REQUESTS] += MILLION
             usage[Unit.EDGE_CALLS] += MILLION
+            usage[Unit.FUNCTION_CALLS] += MILLION
+            usage[Unit.FUNCTION_TIME] += MILLION * ORIGIN_MEGABYTES * ORIGIN_MILLISECONDS
         return Measured(usage)
 
     # What peers do
@@ -299,10 +304,10 @@ class Scene:
         sizes: list[int] = []
         run = self._run("ilp", [lambda p=p: self._pay(p, sizes) for p in packets])
         run.usage[Unit.HTTP_REQUESTS] += MILLION
-        run.usage[Unit.LOGGED_BYTES] += MILLION * ACCESS_LOG_BYTES
-        run.usage[Unit.KEPT_LOG_BYTES] += MILLION * ACCESS_LOG_BYTES
+        _log_access(run.usage)
         if self._place.edge:
             run.usage[Unit.EDGE_REQUESTS] += MILLION
+            run.usage[Unit.EDGE_CALLS] += MILLION
             run.usage[Unit.EDGE_BYTES] += _per_million(sum(sizes), len(sizes))
         return run
 
@@ -434,3 +439,9 @@ def _each(amount: int, number: int) -> int:
 
 def _per_million(amount: int, number: int) -> int:
     return -(-amount * MILLION // number)
+
+
+def _log_access(usage: Usage, lines: int = 1) -> None:
+    """What the APIs write about a million of something."""
+    for unit in (Unit.LOGGED_BYTES, Unit.KEPT_LOG_BYTES):
+        usage[unit] += MILLION * lines * ACCESS_LOG_BYTES

@@ -363,9 +363,9 @@ function keptOnTheWay(reject) {
 }
 
 function amountOf(value, name) {
-  const known =
-    typeof value === 'bigint' || Number.isSafeInteger(value) || (typeof value === 'string' && /^[0-9]+$/.test(value))
-  if (!known || BigInt(value) < 0n) throw new PaymentFailed(`expected ${name} to be a whole number, got ${value}`)
+  const isNumber = typeof value === 'bigint' || Number.isSafeInteger(value)
+  const isDecimal = typeof value === 'string' && /^[0-9]+$/.test(value)
+  if (!(isNumber || isDecimal) || BigInt(value) < 0n) throw new PaymentFailed(`expected ${name} to be a whole number, got ${value}`)
   return BigInt(value)
 }
 

@@ -112,6 +112,63 @@ def test_a_frame_without_payload_or_of_an_unknown_type_is_refused() -> None:
             frames.decode(octets)
 
 
+def layout(
+    *, table: int = 12, vtable_size: int = 8, table_size: int = 12, type_at: int = 11,
+    payload_at: int = 4, to_vtable: int = 8, to_payload: int = 8, size: int = 2, tail: bytes = b"",
+) -> bytes:  # fmt: skip
+    """A frame with every number open; as it stands it is an ACK with the payload `{}`."""
+    head = struct.pack(
+        "<I HHHH iI", table, vtable_size, table_size, type_at, payload_at, to_vtable, to_payload
+    )
+    return head + struct.pack("<3xBI", 6, size) + b"{}" + tail
+
+
+def test_the_numbers_of_a_sound_frame() -> None:
+    assert frames.decode(layout()) == Frame(MessageType.ACK, b"{}")
+    assert frames.decode(layout(tail=b"more")) == Frame(MessageType.ACK, b"{}")
+    assert frames.decode(layout(type_at=0)) == Frame(MessageType.HELLO, b"{}")
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"table": 27},
+        {"table": 30},
+        {"table": 2**32 - 1},
+        {"vtable_size": 0},
+        {"vtable_size": 3},
+        {"vtable_size": 4},  # names no payload
+        {"vtable_size": 6},
+        {"vtable_size": 27},
+        {"vtable_size": 65535},
+        {"table_size": 0},
+        {"table_size": 3},
+        {"table_size": 11},  # the type lies behind its end
+        {"table_size": 19},
+        {"table_size": 65535},
+        {"type_at": 1},  # inside the distance to the vtable
+        {"type_at": 12},
+        {"payload_at": 0},
+        {"payload_at": 3},
+        {"payload_at": 9},
+        {"payload_at": 12},
+        {"to_vtable": -2147483648},
+        {"to_vtable": 2147483647},
+        {"to_vtable": 13, "tail": struct.pack("<HHHH", 8, 12, 11, 4)},  # before the start
+        # As many before the start as the end has room for a vtable.
+        {"to_vtable": 20, "tail": struct.pack("<HHHH", 8, 12, 11, 4)},
+        {"to_payload": 11},
+        {"to_payload": 2**32 - 1},
+        {"size": 3},
+        {"size": 2**32 - 1},
+    ],
+    ids=repr,
+)
+def test_every_number_of_a_frame_is_checked(numbers: dict[str, Any]) -> None:
+    with pytest.raises(InvalidFrame):
+        frames.decode(layout(**numbers))
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.sampled_from(MessageType), st.binary(max_size=20))
 def test_what_we_read_the_library_reads_alike(

@@ -68,7 +68,7 @@ def test_invoices(invoice: str) -> None:
         f" lnbc25u1{DATA}",
         f"lnbc25u1{DATA.upper()}",
         f"Lnbc25u1{DATA}",
-        f"lnbc25u1{DATA}\u212a",  # lower() of the Kelvin sign is a k
+        f"LNBC25U1{DATA.upper()}\u212a",  # lower() of the Kelvin sign is a k
         "lnbc1" + "q" * 4092,
     ],
 )

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from farthing.aether import frames, messages, noise
-from farthing.aether.errors import Code, InvalidEvent, InvalidMessage
+from farthing.aether.errors import Code, InvalidEvent, InvalidMessage, NotAether
 from farthing.aether.frames import Frame, MessageType
 from farthing.aether.messages import Envelope, Format, Hello, Outgoing
 from tests.aether.known import EVENTS, VECTORS
@@ -117,6 +117,28 @@ def test_refused_frames(name: str) -> None:
 def test_what_is_no_message_is_refused(frame: str | bytes) -> None:
     with pytest.raises(InvalidMessage):
         messages.read(frame)
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_aether"),
+    [
+        ('{"type":"gossip"}', True),
+        ('{"type":"noise"}', True),
+        ('{"type":5}', False),
+        ('{"kind":1}', False),
+        ("{", False),
+        ("hello", False),
+        ("AAAA", False),
+        (frames.to_text(frames.encode(Frame(MessageType.ACK, b"no JSON"))), True),
+        (frames.to_text(frames.encode(Frame(MessageType.ACK, b'{"type":"hello"}'))), True),
+    ],
+)
+def test_what_is_wrong_is_told_from_what_is_no_aether(frame: str, is_aether: bool) -> None:
+    """On an unmarked socket the former gets an error, the latter a NOTICE."""
+    with pytest.raises(InvalidMessage) as caught:
+        messages.read(frame)
+
+    assert isinstance(caught.value, NotAether) is not is_aether
 
 
 def test_nostr_is_what_starts_with_a_bracket() -> None:

@@ -4,7 +4,7 @@
 
 A follow graph with a power law on both sides is made from a seed. From sampled agents the cheapest
 paths are found by the rule of the real job (`glue_jobs/paths.py`), one round for each hop. The same
-arguments print the same table and write the same chart, on every machine.
+arguments print the same table and write the same chart.
 """
 
 import argparse

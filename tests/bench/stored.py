@@ -19,7 +19,8 @@ from tqdm import tqdm
 
 from farthing.nostr.events import Event, compute_id
 from farthing.store.events import event_item
-from farthing.store.postings import postings_of
+from farthing.store.postings import Lists
+from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Put, Table
 from tests.e2e.relay_process import ROOT
@@ -97,8 +98,9 @@ def build(folder: Path, number: int, *, progress: bool = False) -> None:
 
 def _writes(events: list[Event]) -> list[Put]:
     puts = [Put(Table.EVENTS, event.id, "e", event_item(event, 0)) for event in events]
+    lists = Lists(NOSTR)
     for event in events:
-        puts.extend(postings_of(event, 0))
+        puts.extend(lists.postings(event, 0))
     return puts
 
 

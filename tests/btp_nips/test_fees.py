@@ -1,4 +1,4 @@
-"""Fees: the specification's table, ceilings, top-ups, and credit that never goes below zero."""
+"""Fees: the specification's table, ceilings, top-ups, refills, and every place that states them."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,6 @@ from farthing.btp_nips.fees import (
     Terms,
     complexity,
     credit_level,
-    draw,
     extended,
     fees_in_tags,
     low_credit_text,
@@ -242,22 +241,6 @@ class TestCredit:
     )
     def test_refilled_in_steps_of_a_hundred_fees(self, credit: int, purse: int, drawn: int) -> None:
         assert refill(credit, purse, 10) == drawn
-
-    @given(st.integers(0, 300), st.integers(0, 3000), st.integers(0, 12), st.integers(0, 60))
-    def test_drawn_as_one_event_after_the_other(
-        self, credit: int, purse: int, fee: int, events: int
-    ) -> None:
-        drawn = draw(credit, purse, fee, events)
-
-        # No unit appears or is lost, and neither part goes below zero.
-        assert credit + drawn.refilled == drawn.credit + drawn.spent
-        assert 0 <= drawn.refilled <= purse and drawn.credit >= 0
-        assert drawn.spent == drawn.events * fee
-        # As many as both together pay for.
-        assert drawn.events == (events if fee == 0 else min(events, (credit + purse) // fee))
-        # And the purse is not touched before the credit is used up.
-        if drawn.refilled:
-            assert drawn.events > credit // fee
 
     @pytest.mark.parametrize(
         ("credit", "purse", "level"),

@@ -64,7 +64,7 @@ def test_post_pays_and_says_so(relay: RelayProcess, client: RawClient) -> None:
     assert price is not None
     assert int(price[1]) == 10 * int(price[2])
     assert said["paid"] == f"{price[1]} USD/1e9 to g.agent.{relay.pubkey}"
-    receipt = next(each for each in receipts(relay) if each.event_id == event["id"])
+    receipt = next(each for each in receipts(relay) if each.purpose.mark == event["id"])
     assert condition_of(bytes.fromhex(said["fulfilment"])).hex() == receipt.condition
     assert receipt.amount == int(price[1])
     assert re.fullmatch(r"after \d+ ms", said["stored"])

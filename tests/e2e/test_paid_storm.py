@@ -14,7 +14,8 @@ from farthing.connector.client import PaymentFailed, send_payment
 from farthing.ilp.packet import Fulfill, Reject
 from farthing.ports.hosts import ANYWHERE
 from farthing.ports.outbound import OutboundFailed
-from farthing.store.ledger import Balance, Ledger, Receipt
+from farthing.store.ledger import Balance, Ledger
+from farthing.store.receipts import Receipt, Stored
 from farthing.store.sqlite import SqliteEngine
 from tests.e2e.authors import Author
 from tests.e2e.client import RawClient
@@ -148,12 +149,13 @@ def check(relay: RelayProcess, client: RawClient, storm: Storm, limit: int) -> N
     assert storm.unanswered == {}
     assert set(storm.refused.values()) <= {"T04"}
     balance, receipts = ledger_of(relay, "storm")
-    paid = {receipt.event_id: receipt.amount for receipt in receipts}
+    paid = {receipt.purpose.mark: receipt.amount for receipt in receipts}
     assert len(paid) == len(receipts)
     assert paid == {event_id: packet.amount for event_id, packet in storm.fulfilled.items()}
     assert (balance.posted, balance.owed, balance.pending) == (sum(paid.values()),) * 2 + (0,)
     assert balance.owed <= limit
-    kept = {receipt.event_id for receipt in receipts if receipt.kind in (1, 7)}
+    stored = [each.purpose for each in receipts if isinstance(each.purpose, Stored)]
+    kept = {each.event_id for each in stored if each.kind in (1, 7)}
     assert set(found(client, kept)) == kept
     assert found(client, set(storm.refused)) == []
     audited = command(relay, "audit")

@@ -9,7 +9,8 @@ import pytest
 
 from farthing.context import Agent
 from farthing.settings import Settings
-from farthing.store.ledger import Hold, Peer, Receipt, hash_token
+from farthing.store.ledger import Hold, Peer, hash_token
+from farthing.store.receipts import Forwarded, Receipt
 from farthing.store.routes import Route
 from farthing.store.settlements import Settlement
 from infra.local import cli
@@ -98,9 +99,10 @@ def test_what_would_be_rejected_is_told(
 def forward(agent: Agent, amount: int, outgoing: int) -> None:
     fulfillment = bytes(32)
     hold = Hold("ann", fulfillment.hex(), amount, agent.now_ms + 1000)
+    purpose = Forwarded("bob", outgoing, 1, packet=hold.packet)
     receipt = Receipt(
-        "ann", sha256(fulfillment).hexdigest(), "", amount, amount - outgoing, agent.now,
-        fulfillment.hex(), -1, 1, "", next_hop="bob", outgoing=outgoing,
+        "ann", sha256(fulfillment).hexdigest(), fulfillment.hex(), "", amount, amount - outgoing,
+        agent.now, purpose,
     )  # fmt: skip
     assert agent.ledger.hold(hold, 10**9)
     assert agent.ledger.post(hold, agent.ledger.forwarded(receipt))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from farthing.nostr.filters import Filter
+from farthing.settings import Settings
 from infra.local.commands import transfer
 from infra.local.commands.transfer import (
     Importer,
@@ -43,7 +44,9 @@ class TestImport:
         old, new = (author.event(kind=0, created_at=at) for at in (100, 200))
         deleted = author.event()
         deletion = author.event("", kind=5, tags=[["e", deleted["id"]]])
-        import_file(data, write(tmp_path / "before.jsonl", deletion), progress=False)
+        import_file(
+            Settings(data=str(data)), write(tmp_path / "before.jsonl", deletion), progress=False
+        )
         file = write(
             tmp_path / "events.jsonl",
             note := author.event("grüße 🎩"),
@@ -90,12 +93,12 @@ class TestImport:
 
         monkeypatch.setattr(Importer, "store", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            import_file(data, file, progress=False)
+            import_file(Settings(data=str(data)), file, progress=False)
         monkeypatch.setattr(Importer, "store", store)
 
-        report = import_file(data, file, progress=False)
+        report = import_file(Settings(data=str(data)), file, progress=False)
         assert (report.stored, report.duplicates) == (6, 0)
-        again = import_file(data, file, progress=False)  # through is through
+        again = import_file(Settings(data=str(data)), file, progress=False)  # through is through
         assert (again.stored, again.duplicates) == (0, 10)
 
     def test_another_file_of_the_same_name_is_read_from_its_start(
@@ -105,17 +108,17 @@ class TestImport:
         file = write(tmp_path / "events.jsonl", *(author.event() for _ in range(3)))
         with monkeypatch.context() as patch:
             patch.setattr(transfer._Checkpoint, "remove", lambda _: None)
-            import_file(data, file, progress=False)
+            import_file(Settings(data=str(data)), file, progress=False)
         write(file, *(author.event(f"{number} " * 99) for number in range(5)))
 
-        assert import_file(data, file, progress=False).stored == 5
+        assert import_file(Settings(data=str(data)), file, progress=False).stored == 5
 
 
 class TestExport:
     def test_newest_first_and_by_filter(self, data: Path, tmp_path: Path) -> None:
         author = Author()
         events = [author.event(f"{at}\n\u2028", created_at=at // 2) for at in range(2, 30)]
-        import_file(data, write(tmp_path / "in.jsonl", *events), progress=False)
+        import_file(Settings(data=str(data)), write(tmp_path / "in.jsonl", *events), progress=False)
 
         target = tmp_path / "out.jsonl"
         assert exported(data, target) == newest_first(events)
@@ -132,7 +135,7 @@ class TestExport:
     ) -> None:
         author = Author()
         events = [author.event(created_at=at // 2) for at in range(10)]
-        import_file(data, write(tmp_path / "in.jsonl", *events), progress=False)
+        import_file(Settings(data=str(data)), write(tmp_path / "in.jsonl", *events), progress=False)
         target = tmp_path / "out.jsonl"
         whole = exported(data, target)
         text = target.read_bytes()

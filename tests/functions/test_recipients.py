@@ -17,7 +17,7 @@ from farthing.ports.meter import Metric
 from farthing.ports.recipients import Part
 from farthing.relay.fan_out import fan_out
 from farthing.store.memory import MemoryEngine
-from farthing.store.sessions import Subscription
+from farthing.store.subscriptions import Subscription
 from functions.recipients import handler as recipients
 from tests.functions.gateway import BROKEN, GONE, THROTTLED, Management, Queue
 from tests.relay.world import START, Clock, counts_of, make_agent, signed
@@ -43,7 +43,9 @@ class World:
         )
         filters = [parse_filter({"authors": [AUTHOR]})]
         for number in range(followers):
-            self.agent.sessions.subscribe(Subscription(f"c{number}", "home", 2, filters), START)
+            self.agent.subscriptions.subscribe(
+                Subscription(f"c{number}", "home", 2, filters), START
+            )
         runtime.install(self.agent)
 
     def _wait(self, seconds: float) -> None:
@@ -125,7 +127,7 @@ class TestTrouble:
 
         ((delay, body),) = here.queue.waiting
         assert delay >= 1
-        assert {place[0] for place in read_part(body).places} == turned_away
+        assert {place.split("#")[0] for place in read_part(body).places} == turned_away
         here.gateway.answer = lambda *_: None
         here.work()
         assert set(here.received().values()) == {1}
@@ -155,7 +157,7 @@ class TestTrouble:
         here.work()
 
         assert len(here.received()) == 599
-        assert here.agent.sessions.open_subscriptions("c7") == {}
+        assert here.agent.subscriptions.ids("c7") == set()
 
     def test_one_that_fails_while_others_succeed_is_closed(
         self, world: Callable[[int], World]
@@ -184,7 +186,7 @@ class TestTrouble:
 class TestQueue:
     def part(self, size: int = 100, places: int = 2, attempt: int = 0) -> Part:
         event: Event = signed(content="x" * size)
-        return Part(event.to_json(), [(f"c{n}", "home", n) for n in range(places)], attempt)
+        return Part("socket", event.to_json(), [f"c{n}#2#home" for n in range(places)], attempt)
 
     def test_a_part_comes_out_as_it_went_in(self) -> None:
         part = self.part()

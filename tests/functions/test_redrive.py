@@ -12,7 +12,8 @@ import pytest
 
 from farthing.context import Agent
 from farthing.settings import Settings
-from infra.local.commands.redrive import CONSUMERS, Span, deployed_agent, redrive, span_of
+from infra.local.commands.redrive import CONSUMERS, Span, deployed_agent, span_of
+from infra.local.commands.redrive import run as redrive
 from tests.relay.world import START, Client, connections_of, signed
 
 REGION = "us-east-1"

@@ -17,6 +17,7 @@ from farthing.settings import Settings
 from farthing.store.credits import CreditLimits
 from farthing.store.events import EventStore
 from farthing.store.routes import RoutingTable
+from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine
 from glue_jobs import rebuild_routes
 from glue_jobs.rules import Report
@@ -51,7 +52,7 @@ class Folder:
 
     def save(self, *events: Event) -> None:
         for event in events:
-            EventStore(self.engine).save(event)
+            EventStore(self.engine, NOSTR).save(event)
 
     def follow(self, *names: str) -> None:
         self.save(follows(bytes.fromhex(self.settings.secret_key), *names))

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from farthing.store.attributes import marshal_json
-from farthing.store.ledger import Receipt
+from farthing.store.receipts import Forwarded, Purpose, Receipt, Stored
 from glue_jobs.charts import axis_steps, short
 from glue_jobs.events_source import Format, read_events
 from glue_jobs.relay_report import Report, read_receipts, relay_report
@@ -23,9 +23,11 @@ DAY = 24 * 3600
 HOSTILE = "<script>alert('x')</script>"
 
 
-def receipt(peer: str, amount: int, *, kind: int = 1, when: int = NOW, **more: Any) -> Receipt:
-    return Receipt(peer, "c" * 64, key(f"{peer}{amount}"), amount, amount, when, "f" * 64, kind,
-                   100, "author", **more)  # fmt: skip
+def receipt(
+    peer: str, amount: int, *, kind: int = 1, when: int = NOW, purpose: Purpose | None = None
+) -> Receipt:
+    stored = Stored(key(f"{peer}{amount}"), kind, 100)
+    return Receipt(peer, "c" * 64, "f" * 64, "author", amount, amount, when, purpose or stored)
 
 
 def item_line(pk: str, attributes: dict[str, Any]) -> str:
@@ -45,7 +47,7 @@ RECEIPTS = [
     receipt("carol", 20, kind=7),
     receipt(HOSTILE, 30, when=NOW - DAY),
     receipt("old", 10**9, when=NOW - 90 * DAY),
-    receipt("carol", 1000, kind=-1, next_hop="bob", outgoing=993),
+    receipt("carol", 1000, purpose=Forwarded("bob", 993, 100)),
 ]
 
 
@@ -53,7 +55,7 @@ RECEIPTS = [
 def report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("report")
     events = write_lines(folder / "events.jsonl", [*EVENTS, "{ no event"])
-    items = [item_line(f"receipt#{each.peer}", each._asdict()) for each in RECEIPTS]
+    items = [item_line(f"receipt#{each.peer}", each.item()) for each in RECEIPTS]
     items += [item_line("peers", {"id": "x"}), "{ no item"]
     ledger = write_lines(folder / "ledger.json", items)
     return relay_report(
@@ -137,7 +139,7 @@ def test_the_page_tells_what_a_person_asks(report: Report) -> None:
 
 @pytest.mark.parametrize("form", [Format.JSONL, Format.PARQUET])
 def test_receipts_from_lines_and_parquet(spark: SparkSession, tmp_path: Path, form: Format) -> None:
-    lines = [json.dumps(each._asdict()) for each in RECEIPTS]
+    lines = [json.dumps(each.item()) for each in RECEIPTS]
     path = write_lines(tmp_path / "receipts.jsonl", [*lines, "{ nothing"])
     if form is Format.PARQUET:
         spark.read.json(path).withColumn("pk", F.concat(F.lit("receipt#"), "peer")).write.parquet(
@@ -151,7 +153,9 @@ def test_receipts_from_lines_and_parquet(spark: SparkSession, tmp_path: Path, fo
     ]
 
     assert sorted(found) == sorted(
-        (each.peer, each.amount - each.outgoing, each.kind, bool(each.next_hop))
+        (each.peer, 7, FORWARDED, True)
+        if isinstance(each.purpose, Forwarded)
+        else (each.peer, each.amount, each.purpose.kind, False)
         for each in RECEIPTS
     )
 

@@ -16,6 +16,7 @@ from farthing.nostr.events import Event
 from farthing.store.attributes import unmarshal, unmarshal_key
 from farthing.store.dynamodb import DynamoDBEngine, create_tables
 from farthing.store.ledger import Peer, hash_token
+from farthing.store.postings import id_in
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Delete, Engine, Table
 from tests.relay.world import ALICE, Clock, make_agent, signed
@@ -92,7 +93,7 @@ def dump(engine: Engine) -> Dump:
     return {
         (table, pk, sk): item
         for (table, pk, sk), item in everything.items()
-        if not pk.startswith("packets#") and (table != Table.POSTINGS or sk[10:] in here)
+        if not pk.startswith("packets#") and (table != Table.POSTINGS or id_in(sk) in here)
     }
 
 

@@ -6,9 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from farthing.connector import delivery
+from farthing.connector import arrival, delivery, receivers, toon_event
 from farthing.connector import steps as connector
 from farthing.connector.incoming import IncomingPacket
+from farthing.connector.purchase import Receiver
 from farthing.context import Agent
 from farthing.ilp.oer import u64
 from farthing.ilp.packet import Code, Fulfill, Reject, encode
@@ -17,7 +18,6 @@ from farthing.ilp.reject import (
     InsufficientTimeout,
     Rejected,
     TimedOut,
-    Unreachable,
 )
 from farthing.ilp.toon import dumps_event
 from farthing.store.ledger import Peer
@@ -42,15 +42,37 @@ WRONG = bytes(32)
 
 
 def incoming(agent: Agent, peer: Peer = PAYER, **changes: Any) -> IncomingPacket:
-    return IncomingPacket(peer, packet(agent, note(), **changes))
+    """A packet that has been decoded."""
+    made = IncomingPacket(peer, encode(packet(agent, note(), **changes)))
+    connector.decode(agent, made)
+    return made
 
 
 # Each step alone
 
 
 def test_the_steps_stand_in_their_order() -> None:
-    names = [step.__name__ for step in connector.STEPS]
-    assert names == ["check_expiry", "check_amount", "deliver_here", "forward"]
+    groups = (connector.INCOMING, connector.FOR_US, connector.ONWARD)
+    assert [[step.__name__ for step in group] for group in groups] == [
+        ["check_rate", "claim_request", "decode", "check_expiry", "check_amount"],
+        [
+            "choose_receiver",
+            "check_purchase",
+            "check_condition",
+            "check_ledger",
+            "commit_purchase",
+            "fulfil",
+        ],
+        [
+            "answer_configuration",
+            "answer_repeat",
+            "choose_next_hop",
+            "make_onward_packet",
+            "hold_amount",
+            "send_onward",
+            "settle",
+        ],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -83,16 +105,13 @@ def test_the_largest_packet_of_the_settings_and_of_the_peer(agent_with: Any) -> 
 @pytest.mark.parametrize("behind", ["", ".anything", ".a.b"])
 def test_what_is_for_us_ends_here(agent: Agent, behind: str) -> None:
     here = agent.settings.own_ilp_address + behind
-    assert isinstance(connector.deliver_here(agent, incoming(agent, destination=here)), Fulfill)
+    assert isinstance(pay(agent, note(), destination=here), Fulfill)
 
 
 @pytest.mark.parametrize("destination", ["g.agent", "g.agent.bob", "peer.config", "OWN+x"])
 def test_what_is_for_others_goes_on_and_finds_no_route(agent: Agent, destination: str) -> None:
     destination = destination.replace("OWN+", agent.settings.own_ilp_address)
-    other = incoming(agent, destination=destination)
-    assert connector.deliver_here(agent, other) is None
-    with pytest.raises(Unreachable):
-        connector.forward(agent, other)
+    assert_rejected(agent, pay(agent, note(), destination=destination), "F02")
 
 
 # Every reject
@@ -252,14 +271,14 @@ def test_the_rate_is_counted_by_peer_and_minute(agent_with: Any, clock: Any) -> 
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        (connector, "decode_prepare"),
+        (arrival, "decode_prepare"),
         (connector, "is_prefix"),
-        (connector, "deliver"),
-        (delivery, "loads"),
-        (delivery, "verify"),
-        (delivery, "check_policies"),
-        (delivery, "writes_free"),
-        (delivery, "find_fulfillment"),
+        (receivers, "RECEIVERS"),
+        (toon_event, "loads"),
+        (toon_event, "verify"),
+        (toon_event, "check_policies"),
+        (toon_event, "writes_free"),
+        (toon_event, "find_fulfillment"),
         (delivery, "Receipt"),
         (delivery, "max_balance"),
     ],
@@ -276,9 +295,13 @@ def test_whatever_goes_wrong_is_an_internal_error(
     def fail(*_: object, **__: object) -> None:
         raise error("something that is nobody's business")
 
+    if name == "RECEIVERS":
+        failing: object = (Receiver("failing", fail, fail),)  # type: ignore[arg-type]
+    else:
+        failing = fail
     before = dump(agent.engine)
     with monkeypatch.context() as patch:
-        patch.setattr(module, name, fail)
+        patch.setattr(module, name, failing)
         reply = pay(agent, note())
     assert_rejected(agent, reply, "T00")
     assert reply.message == "internal error"  # type: ignore[union-attr]
@@ -293,20 +316,25 @@ def test_a_step_of_any_place_may_fail(agent: Agent, monkeypatch: pytest.MonkeyPa
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    for place in range(len(connector.STEPS)):
-        steps = list(connector.STEPS)
-        steps[place] = fail  # type: ignore[call-overload]
-        with monkeypatch.context() as patch:
-            patch.setattr(connector, "STEPS", steps)
-            destination = "g.elsewhere" if place == 3 else agent.settings.own_ilp_address
-            reply = pay(agent, note(), destination=destination)
-        assert code_of(reply) == "T00"
+    for group in ("INCOMING", "FOR_US", "ONWARD"):
+        for place in range(len(getattr(connector, group))):
+            steps = list(getattr(connector, group))
+            steps[place] = fail
+            # A packet that another step would end before is none of this test's.
+            if group == "ONWARD":
+                steps[:place] = []
+            with monkeypatch.context() as patch:
+                patch.setattr(connector, group, steps)
+                ours = agent.settings.own_ilp_address
+                destination = "g.elsewhere" if group == "ONWARD" else ours
+                reply = pay(agent, note(f"{group} {place}"), destination=destination)
+            assert code_of(reply) == "T00", (group, place)
 
 
 def test_a_list_without_an_end_is_unreachable(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connector, "STEPS", ())
+    monkeypatch.setattr(connector, "FOR_US", ())
     assert_rejected(agent, pay(agent, note()), "F02")
 
 

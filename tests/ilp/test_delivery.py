@@ -13,7 +13,8 @@ from farthing.ilp.condition import condition_of, interop_fulfillments, quote_ful
 from farthing.ilp.packet import Fulfill
 from farthing.ilp.toon import dumps_event
 from farthing.nostr.events import Event
-from farthing.store.ledger import Peer
+from farthing.store.ledger import Balance, Peer
+from farthing.store.receipts import Stored
 from farthing.store.table import Table
 from tests.ilp.paying import (
     PAYER,
@@ -57,7 +58,8 @@ def test_paid_at_its_price_an_event_is_stored_and_receipted(either: Agent) -> No
     assert is_stored(either, event)
     (receipt,) = either.ledger.receipts(PAYER.id)
     price = price_of(either, event)
-    assert (receipt.event_id, receipt.amount, receipt.price) == (event.id, price, price)
+    assert (receipt.amount, receipt.price) == (price, price)
+    assert receipt.purpose == Stored(event.id, 1, len(prepare.data))
     assert (receipt.condition, receipt.scheme, receipt.time) == (
         prepare.condition.hex(),
         "author",
@@ -281,14 +283,14 @@ def test_a_repeat_that_overtakes_is_the_same_payment(
 ) -> None:
     """Between the look at the ledger and the commit, the same packet goes through."""
     prepare = packet(either, signed(kind=kind))
-    store_paid = delivery.store_paid
+    commit = delivery._commit
 
     def overtaken(*arguments: Any) -> None:
-        monkeypatch.setattr(delivery, "store_paid", store_paid)
+        monkeypatch.setattr(delivery, "_commit", commit)
         assert_fulfilled(send(either, prepare), prepare)
-        store_paid(*arguments)
+        commit(*arguments)
 
-    monkeypatch.setattr(delivery, "store_paid", overtaken)
+    monkeypatch.setattr(delivery, "_commit", overtaken)
     assert_fulfilled(send(either, prepare), prepare)
     assert posted(either) == prepare.amount
     assert len(list(either.ledger.receipts(PAYER.id))) == 1
@@ -316,13 +318,13 @@ def test_a_repeat_that_overtakes_between_two_looks(
 def test_a_packet_that_expires_on_the_way_is_not_stored(
     agent: Agent, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_ledger = delivery.check_ledger
+    look = agent.ledger.balance
 
-    def slow(*arguments: Any) -> bool:
+    def slow(peer_id: str) -> Balance:
         clock.now += 31
-        return check_ledger(*arguments)
+        return look(peer_id)
 
-    monkeypatch.setattr(delivery, "check_ledger", slow)
+    monkeypatch.setattr(agent.ledger, "balance", slow)
     before = dump(agent.engine)
     assert code_of(pay(agent, note())) == "R00"
     assert dump(agent.engine) == before

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from farthing.agent.audit import audit
-from farthing.connector.forwarding import onward_packet
+from farthing.connector.arrival import decode
+from farthing.connector.forwarding import make_onward_packet
 from farthing.connector.incoming import IncomingPacket
 from farthing.connector.peering import derived_token
 from farthing.connector.requests import receive_packet
@@ -353,7 +354,10 @@ def test_an_inactive_peer_neither_sends_nor_receives(town: Town) -> None:
 def test_the_onward_packet_has_less_time_and_the_same_data(town: Town) -> None:
     alice = town.agent("alice")
     prepare = town.prepare("eve", 10_000)
-    onward = onward_packet(alice, IncomingPacket(Peer("payer", "x"), prepare))
+    sent = IncomingPacket(Peer("payer", "x"), encode(prepare))
+    decode(alice, sent)
+    make_onward_packet(alice, sent)
+    onward = sent.onward
 
     assert (onward.condition, onward.data) == (prepare.condition, prepare.data)
     assert onward.amount == 10_000 - FEE

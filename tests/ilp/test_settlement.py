@@ -19,7 +19,8 @@ from farthing.connector.settlement import (
 from farthing.context import Agent
 from farthing.ports.http import Conflict
 from farthing.ports.outbound import OutboundFailed, OutboundTimeout, Response
-from farthing.store.ledger import Hold, Peer, Receipt, hash_token
+from farthing.store.ledger import Hold, Peer, hash_token
+from farthing.store.receipts import Forwarded, Receipt
 from farthing.store.settlements import Settlement
 from farthing.store.table import Engine
 from tests.relay.world import Clock, make_agent
@@ -87,8 +88,8 @@ def forwarded(agent: Agent, amount: int, number: int = 0) -> None:
     fulfillment = number.to_bytes(32)
     hold = Hold("ann", fulfillment.hex(), amount, agent.now_ms + 1000)
     condition = sha256(fulfillment).hexdigest()
-    receipt = Receipt("ann", condition, "", amount, 0, agent.now, fulfillment.hex(), -1, 1, "",
-                      next_hop="eve", outgoing=amount)  # fmt: skip
+    purpose = Forwarded("eve", amount, 1, packet=hold.packet)
+    receipt = Receipt("ann", condition, fulfillment.hex(), "", amount, 0, agent.now, purpose)
     assert agent.ledger.hold(hold, 10**9)
     assert agent.ledger.post(hold, agent.ledger.forwarded(receipt))
 

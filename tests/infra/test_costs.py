@@ -15,7 +15,7 @@ from infra.costs.bill import Usage, by_service, dollars, total, total_beyond_fre
 from infra.costs.idle import Line, NoTemplates, Templates, idle
 from infra.costs.measured import MILLION, Measured, Place, Scene
 from infra.costs.prices import PICO, PRICES, InvalidPrices, Unit, with_changes
-from infra.local.commands.cost import cost, done
+from infra.local.commands.cost import done, run
 from infra.permissions import TABLES
 from tests.infra.conftest import ROOT, Stacks
 
@@ -233,7 +233,7 @@ class TestIdle:
 class TestCommand:
     def run(self, templates: Path, **arguments: Any) -> int:
         given = {"prices": None, "gigabytes": 0, "json": False, **arguments}
-        return cost(Namespace(templates=templates, **given), Settings())
+        return run(Namespace(templates=templates, **given), Settings())
 
     def test_as_json(
         self, assemblies: Path, production: Stacks, capsys: pytest.CaptureFixture[str]
@@ -247,12 +247,12 @@ class TestCommand:
         assert costs["connection minute"] == PICO // 4
         assert figures["idle_month"]
 
-    def test_the_readme_shows_what_it_says(
+    def test_the_docs_show_what_it_says(
         self, assemblies: Path, production: Stacks, capsys: pytest.CaptureFixture[str]
     ) -> None:
         """But for Lambda's share, which is as the machine is that measures it."""
         assert self.run(assemblies / "production") == 0
-        shown = (ROOT / "README.md").read_text()
+        shown = (ROOT / "docs/aws.md").read_text()
         shown = shown.partition("<!-- cost -->")[2].partition("<!-- /cost -->")[0]
         assert _figures(shown) == _figures(capsys.readouterr().out)
 

@@ -266,7 +266,7 @@ class TestStreams:
         (wanted,) = self.sources(production)["push"]["FilterCriteria"]["Filters"]
         assert json.loads(wanted["Pattern"]) == {
             "eventName": ["INSERT", "MODIFY"],
-            "dynamodb": {"Keys": {"pk": {"S": [{"prefix": "log#"}]}}},
+            "dynamodb": {"Keys": {"pk": {"S": [{"prefix": "log#"}, {"prefix": "xlog#"}]}}},
         }
 
     def test_queues_are_encrypted_and_take_no_plain_http(self, production: Stacks) -> None:

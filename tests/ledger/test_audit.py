@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
+from hashlib import sha256
 
 import pytest
 
@@ -9,7 +10,8 @@ from farthing.agent.audit import audit
 from farthing.agent.identity import publish_identity
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill
-from farthing.store.ledger import Hold, Peer, Receipt
+from farthing.store.ledger import Hold, Peer
+from farthing.store.receipts import Forwarded, Receipt
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Add, Delete, Put, Table
 from tests.ilp.paying import PAYER, paid_agent, pay
@@ -24,6 +26,17 @@ EXPIRING = signed(tags=[["expiration", str(START + 60)]])
 MINE = signed(OWNER, content="mine")
 HOLD = Hold(PAYER.id, "0" * 64, 7, 10**13)
 GONE = Peer("gone", "9" * 64)
+HOP = Peer("hop", "8" * 64, "g.agent.hop", "http://hop", pubkey="7" * 64)
+FORWARDED = Receipt(
+    peer=PAYER.id,
+    condition=sha256(bytes(32)).hexdigest(),
+    fulfillment=bytes(32).hex(),
+    scheme="",
+    amount=100,
+    price=1,
+    time=START,
+    purpose=Forwarded(HOP.id, 99, 500, "d" * 64, "1" * 64),
+)
 PAID_BY_GONE = signed(content="paid by one who left")
 
 
@@ -40,6 +53,10 @@ def agent(sqlite: SqliteEngine, clock: Clock) -> Agent:
     agent.ledger.add_peer(GONE)
     assert isinstance(pay(agent, PAID_BY_GONE, GONE), Fulfill)
     agent.ledger.remove_peer(GONE.id)
+    agent.ledger.add_peer(HOP)
+    forwarded = Hold(PAYER.id, "1" * 64, 100, 10**13)
+    assert agent.ledger.hold(forwarded, 10**12)
+    assert agent.ledger.post(forwarded, agent.ledger.forwarded(FORWARDED))
     clock.now = START + 100  # one has expired
     return agent
 
@@ -47,14 +64,14 @@ def agent(sqlite: SqliteEngine, clock: Clock) -> Agent:
 def test_books_that_are_right(agent: Agent) -> None:
     result = audit(agent)
     assert result.differences == []
-    assert (result.peers, result.receipts, result.events) == (2, 9, 7)
+    assert (result.peers, result.receipts, result.events, result.fees) == (3, 10, 7, 1)
     receipts = [r for peer in (PAYER, GONE) for r in agent.ledger.receipts(peer.id)]
     assert result.posted == sum(receipt.amount for receipt in receipts)
     assert result.pending == HOLD.amount
 
 
 def receipt_of(agent: Agent, event_id: str, peer: Peer = PAYER) -> Receipt:
-    return next(r for r in agent.ledger.receipts(peer.id) if r.event_id == event_id)
+    return next(r for r in agent.ledger.receipts(peer.id) if r.purpose.mark == event_id)
 
 
 def receipt_key(agent: Agent, event_id: str, peer: Peer = PAYER) -> tuple[Table, str, str]:
@@ -71,7 +88,7 @@ def change_balance(part: str, peer: Peer = PAYER) -> Callable[[Agent], None]:
 
 def change_receipt(**changes: object) -> Callable[[Agent], None]:
     def change(agent: Agent) -> None:
-        item = receipt_of(agent, NOTE.id)._asdict() | changes
+        item = receipt_of(agent, NOTE.id).item() | changes
         agent.engine.write(Put(*receipt_key(agent, NOTE.id), item))
 
     return change
@@ -90,6 +107,17 @@ def change_event(**changes: object) -> Callable[[Agent], None]:
         assert item is not None
         left = {name: value for name, value in {**item, **changes}.items() if value is not None}
         agent.engine.write(Put(Table.EVENTS, NOTE.id, "e", left))
+
+    return change
+
+
+def change_forwarded(**changes: object) -> Callable[[Agent], None]:
+    """Without changes the receipt is lost."""
+
+    def change(agent: Agent) -> None:
+        item = FORWARDED.item() | changes
+        place = (Table.LEDGER, *FORWARDED.key)
+        agent.engine.write(Put(*place, item) if changes else Delete(*place))
 
     return change
 
@@ -128,6 +156,31 @@ CORRUPTIONS: dict[str, Callable[[Agent], None]] = {
     "an event without payment": change_event(r=None),
     "an event of another payment": change_event(r=f"{PAYER.id}#{'0' * 64}"),
     "an event of nobody's payment": change_event(r=f"nobody#{'0' * 64}"),
+    "an event's content": change_event(
+        j=NOTE.to_json().replace('"content":"paid"', '"content":"pain"')
+    ),
+    "an event's author": change_event(p="0" * 64),
+    "an event that is no JSON": change_event(j="{"),
+    "a forwarded packet's fee": change_forwarded(price=9),
+    "what the next hop received": change_forwarded(outgoing=98),
+    "no receipt of a forwarded packet": change_forwarded(),
+    "no record under a peer's id": lose("ledger", "peers", HOP.id),
+    "no record under a peer's address": lose("ledger", f"address#{HOP.ilp_address}", "address"),
+    "another record under a peer's key": lambda agent: (
+        agent.engine.write(Put(Table.LEDGER, f"pubkey#{HOP.pubkey}", "pubkey", asdict(GONE)))
+        and None
+    ),
+    "another endpoint under a peer's address": lambda agent: (
+        agent.engine.write(
+            Put(
+                Table.LEDGER,
+                f"address#{HOP.ilp_address}",
+                "address",
+                {**asdict(HOP), "endpoint": "http://thief"},
+            )
+        )
+        and None
+    ),
     "no event": lose("events", NOTE.id, "e"),
     "a stranger's event for free": lambda agent: agent.events.save(signed(content="free")) and None,
     "no hold": lose("ledger", *HOLD.key),

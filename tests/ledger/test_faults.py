@@ -12,7 +12,8 @@ from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Prepare, Reject
 from farthing.nostr.events import Event
 from farthing.nostr.kinds import Keeping
-from farthing.store.ledger import Hold, Ledger, Receipt
+from farthing.store.ledger import Hold, Ledger
+from farthing.store.receipts import Receipt, Stored
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Contended, Engine, OutcomeUnknown, StoreError, Throttled
 from tests.ilp.paying import (
@@ -98,7 +99,7 @@ def moto_books(engine: Engine, clock: Clock) -> Books:
 
 def is_committed(agent: Agent, event: Event) -> bool:
     """Whether event and payment are there: both, or neither."""
-    paid = any(receipt.event_id == event.id for receipt in agent.ledger.receipts(PAYER.id))
+    paid = any(receipt.purpose.mark == event.id for receipt in agent.ledger.receipts(PAYER.id))
     if event.keeping is not Keeping.EPHEMERAL:
         assert (agent.events.get(event.id) is not None) is paid
     assert posted(agent) == sum(each.amount for each in agent.ledger.receipts(PAYER.id))
@@ -178,7 +179,8 @@ def test_on_moto(moto_ledger: MotoLedger, clock: Clock, scenario: str, fault: st
 
 
 def receipt_of(hold: Hold) -> Receipt:
-    return Receipt(hold.peer, "c" * 64, "", hold.amount, 0, 0, "00", 20001, 1, "author")
+    purpose = Stored("", 20001, 1)
+    return Receipt(hold.peer, "c" * 64, "00", "author", hold.amount, 0, 0, purpose)
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)

@@ -25,10 +25,10 @@ from farthing.store.ledger import (
     Ledger,
     Peer,
     PeerExists,
-    Receipt,
     hash_token,
 )
 from farthing.store.payment import PaymentRefused
+from farthing.store.receipts import Receipt, Stored
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Absent, Engine, Put, Table, TransactionCancelled
 from tests.ilp.paying import MotoLedger
@@ -104,7 +104,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.paid.add((peer, condition))
 
     def try_payment(self, peer: str, condition: str, amount: int) -> bool:
-        receipt = Receipt(peer, condition, "e" * 64, amount, 0, 0, "00", 1, 1, "author")
+        receipt = Receipt(peer, condition, "00", "author", amount, 0, 0, Stored("e" * 64, 1, 1))
         try:
             self.ledger._engine.transact(self.ledger.payment(receipt, LIMIT).writes)
         except (TransactionCancelled, PaymentRefused):

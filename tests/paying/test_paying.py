@@ -209,7 +209,20 @@ def test_what_connectors_keep_is_added_up_to_the_limit(
 
 
 @pytest.mark.parametrize(
-    "changes", [{"event_id": "0" * 64}, {"price": "-5"}, {"price": "1e3"}, {"destination": "x"}]
+    "changes",
+    [
+        {"event_id": "0" * 64},
+        {"price": "-5"},
+        {"price": "1e3"},
+        {"price": None},
+        {"destination": "x"},
+        {"condition": "00"},
+        {"condition": None},
+        {"endpoint": None},
+        {"endpoint": "x"},
+        {"pubkey": None},
+    ],
+    ids=str,
 )
 def test_a_quote_that_cannot_be_right_is_refused(
     stranger: Stranger, payer: Payer, author: Author, changes: dict[str, Any]

@@ -9,7 +9,6 @@ from farthing.nostr.events import Event
 from farthing.nostr.negentropy import Initiator, SealedVector
 from farthing.relay.sealed_sets import SEALED
 from farthing.store.events import event_item
-from farthing.store.postings import postings_of
 from farthing.store.table import BatchWrite, Put, Table
 from tests.relay.world import Client
 
@@ -31,7 +30,7 @@ def store_at_once(agent: Agent, events: Iterable[Event]) -> None:
     """As the event store would leave them, in one commit."""
     writes: list[BatchWrite] = []
     for event in events:
-        writes += postings_of(event, agent.now)
+        writes += agent.events.lists.postings(event, agent.now)
         writes.append(Put(Table.EVENTS, event.id, "e", event_item(event, agent.now)))
     agent.engine.write_batch(writes)
 

@@ -19,10 +19,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from farthing.context import Agent
 from farthing.handlers.streams import arrivals
 from farthing.nostr.events import Event
-from farthing.relay.changes import push_changes
-from farthing.relay.sequence import number_events
+from farthing.relay.fan_out import push_changes
+from farthing.relay.sequence import number_all, number_events
 from farthing.store.changes import ChangeLog
 from farthing.store.events import Outcome
+from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import Change, SqliteEngine
 from farthing.store.streams import records_of
 from farthing.store.table import Contended, Engine, StoreError, Table, TransactionCancelled
@@ -151,7 +152,7 @@ class ChangesModel(RuleBasedStateMachine):
 
         def intrude(count: int, _: str) -> None:
             if count == operation:
-                number_events(self.sound, arrivals(other))
+                number_all(self.sound, arrivals(other))
 
         self._run_sequencer(mine, intrude)
 
@@ -177,7 +178,7 @@ class ChangesModel(RuleBasedStateMachine):
         )  # fmt: skip
 
     def _run_sequencer(self, records: list[Any], plan: Plan) -> None:
-        wanted = arrivals(records)
+        wanted = arrivals(records).get(NOSTR, [])
         self.faulty.operations.clear()
         self.faulty.plan = plan
         failed = False
@@ -277,7 +278,7 @@ class ChangesModel(RuleBasedStateMachine):
 
     def _settle(self) -> None:
         """All shards come to their end, and all is pushed: then nobody lacks anything."""
-        number_events(self.sound, arrivals(self.stream.records()))
+        number_all(self.sound, arrivals(self.stream.records()))
         self._extend_log()
         assert set(self.log) == {event.id for event in self.store.accepted}
         entries = list(self.sound.changes.between(0, len(self.log)))

@@ -9,6 +9,7 @@ from farthing.nostr.events import Event
 from farthing.nostr.filters import Filter
 from farthing.store.events import EventStore, Outcome, event_item
 from farthing.store.planner import Reader
+from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Put, StoreError, Table
 from tests.relay.world import START, made
@@ -40,7 +41,7 @@ FAULTS = {
 
 def operations(directory: Path, before: Sequence[Event], event: Event) -> int:
     engine = FaultyEngine(SqliteEngine(directory))
-    store = EventStore(engine)
+    store = EventStore(engine, NOSTR)
     for each in before:
         store.save(each)
     engine.operations.clear()
@@ -60,7 +61,7 @@ def indexes(event: Event) -> Iterator[Filter]:
 
 def check_found(engine: SqliteEngine, events: Sequence[Event]) -> set[str]:
     """Every event that is there is found through all its indexes. The ids of those there."""
-    store = EventStore(engine)
+    store = EventStore(engine, NOSTR)
     reader = Reader(engine, store, max_scan=1000)
     there = {event.id for event in events if store.get(event.id) is not None}
     for event in events:
@@ -82,10 +83,10 @@ def test_a_save_may_end_anywhere(
         # given what was stored before
         engine = SqliteEngine(directory)
         for each in before:
-            EventStore(engine).save(each)
+            EventStore(engine, NOSTR).save(each)
         # when the save ends at this operation, and the process with it
         with pytest.raises((Crash, StoreError)):
-            EventStore(FaultyEngine(engine, at(number, fault))).save(event)
+            EventStore(FaultyEngine(engine, at(number, fault)), NOSTR).save(event)
         engine.close(flush=False)
         # then whatever is there is found
         engine = SqliteEngine(directory)
@@ -93,7 +94,7 @@ def test_a_save_may_end_anywhere(
         if event is NEW:
             assert there in ({OLD.id}, {NEW.id})  # one version, never both, never none
         # and the same message, sent again, completes it
-        again = EventStore(engine).save(event)
+        again = EventStore(engine, NOSTR).save(event)
         assert again is (Outcome.DUPLICATE if event.id in there else Outcome.STORED)
         assert check_found(engine, [*before, event]) == {event.id}
         engine.close()
@@ -103,9 +104,9 @@ def test_a_save_may_end_anywhere(
 def test_what_was_acknowledged_is_there_after_a_crash(tmp_path: Path, fault: Fault) -> None:
     engine = SqliteEngine(tmp_path)
     for event in (NOTE, OLD, NEW):
-        assert EventStore(engine).save(event) is Outcome.STORED
+        assert EventStore(engine, NOSTR).save(event) is Outcome.STORED
     with pytest.raises(Crash):
-        EventStore(FaultyEngine(engine, at(0, fault))).save(ARTICLE)
+        EventStore(FaultyEngine(engine, at(0, fault)), NOSTR).save(ARTICLE)
     engine.close(flush=False)
 
     engine = SqliteEngine(tmp_path)

@@ -6,7 +6,8 @@ from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.filters import parse_filter
 from farthing.store.events import Outcome
-from farthing.store.postings import index_keys, postings_of, sort_key
+from farthing.store.postings import Lists, sort_key
+from farthing.store.spaces import NOSTR
 from farthing.store.table import Delete, Query, Table, read_all
 from tests.relay.world import START, Clock, hex_id, made
 
@@ -87,7 +88,7 @@ class TestPostings:
     def test_one_for_each_way_to_ask(self) -> None:
         event = made(id=LOW, tags=[["t", "x"], ["t", "x"], ["e", "y"], ["zz", "z"], ["p"]])
 
-        lists = [posting.pk for posting in postings_of(event, 0)]
+        lists = [posting.pk for posting in Lists(NOSTR).postings(event, 0)]
 
         assert lists == [f"a#{ME}", f"b#{ME}#1", "k#1#0", "z#0", "t#t#=x", "t#e#=y"]
 
@@ -103,7 +104,7 @@ class TestPostings:
         agent.events.save(old)
         agent.events.save(new)
 
-        for pk in index_keys(old):
+        for pk in agent.events.lists.of(old):
             rows = read_all(agent.engine, Query(Table.POSTINGS, pk))
             assert sort_key(old.created_at, old.id) not in [row.sk for row in rows]
 

@@ -9,16 +9,10 @@ import pytest
 from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.filters import parse_filter
-from farthing.store.events import Outcome, StoredEvent
+from farthing.store.events import EventStore, Outcome, StoredEvent
 from farthing.store.planner import Reader, ScanTooLong, plan
-from farthing.store.postings import (
-    by_author,
-    by_author_and_kind,
-    by_kind,
-    by_tag,
-    everything,
-    postings_of,
-)
+from farthing.store.postings import Lists
+from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Engine
 from tests.relay.naive import NaiveStore
@@ -27,13 +21,14 @@ from tests.relay.world import START, Clock, MotoTables, hex_id, made, make_agent
 
 LATER = START + 2  # by then some events have expired
 A, B = "a" * 64, "b" * 64
+LISTS = Lists(NOSTR)
 
 
 def fill(agent: Agent, world: World) -> NaiveStore:
     """The same events into the store and into the naive one, which agree on each."""
     naive = NaiveStore()
     for ghost in world.ghosts():
-        agent.engine.write_batch(postings_of(ghost, 0))
+        agent.engine.write_batch(agent.events.lists.postings(ghost, 0))
     for event in world.events():
         outcome, expected = agent.events.save(event), naive.save(event)
         if expected in ("STORED", "DUPLICATE"):
@@ -149,30 +144,32 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("filter", "lists"),
         [
-            ({"authors": [A], "kinds": [2, 1]}, [by_author_and_kind(A, k) for k in (1, 2)]),
-            ({"authors": [B, A]}, [by_author(A), by_author(B)]),
-            ({"#t": ["x"], "kinds": [1]}, [by_tag("t", "x")]),
-            ({"#t": ["x", "y"], "#e": [A]}, [by_tag("e", A)]),
-            ({"authors": [A, B], "#t": ["x"]}, [by_tag("t", "x")]),
-            ({"authors": [A], "#t": ["x", "y"]}, [by_author(A)]),
-            ({"kinds": [1]}, by_kind(1)),
-            ({}, everything()),
-            ({"since": 5}, everything()),
+            ({"authors": [A], "kinds": [2, 1]}, [LISTS.by_author_and_kind(A, k) for k in (1, 2)]),
+            ({"authors": [B, A]}, [LISTS.by_author(A), LISTS.by_author(B)]),
+            ({"#t": ["x"], "kinds": [1]}, [LISTS.by_tag("t", "x")]),
+            ({"#t": ["x", "y"], "#e": [A]}, [LISTS.by_tag("e", A)]),
+            ({"authors": [A, B], "#t": ["x"]}, [LISTS.by_tag("t", "x")]),
+            ({"authors": [A], "#t": ["x", "y"]}, [LISTS.by_author(A)]),
+            ({"kinds": [1]}, LISTS.by_kind(1)),
+            ({}, LISTS.everything()),
+            ({"since": 5}, LISTS.everything()),
         ],
     )
     def test_the_shortest_lists(self, filter: dict[str, object], lists: list[str]) -> None:
-        assert plan(parse_filter(filter)).lists == lists
+        assert plan(parse_filter(filter), LISTS).lists == lists
 
     def test_too_many_pairs_are_read_by_author(self) -> None:
         authors = [hex_id(number) for number in range(26)]
         filter = parse_filter({"authors": authors, "kinds": list(range(10))})
 
-        assert plan(filter).lists == [by_author(author) for author in authors]
+        assert plan(filter, LISTS).lists == [LISTS.by_author(author) for author in authors]
 
     def test_too_many_kinds_are_looked_for_in_everything(self) -> None:
         """Each has lists of its own: thousands of them would be thousands of requests."""
-        assert len(plan(parse_filter({"kinds": list(range(64))})).lists) == 64 * len(by_kind(1))
-        assert plan(parse_filter({"kinds": list(range(65))})).lists == everything()
+        assert len(plan(parse_filter({"kinds": list(range(64))}), LISTS).lists) == 64 * len(
+            LISTS.by_kind(1)
+        )
+        assert plan(parse_filter({"kinds": list(range(65))}), LISTS).lists == LISTS.everything()
 
     def test_what_is_looked_for_in_everything_is_found(self, agent: Agent) -> None:
         events = [made(kind=kind, created_at=START - kind) for kind in (1, 2, 70, 9999)]
@@ -212,7 +209,7 @@ class TestScanning:
             list(reader.find(parse_filter({**twenty, "since": START + 9})))
 
     def test_nothing_is_read_for_what_matches_nothing(self, engine: Engine) -> None:
-        reader = Reader(engine, None, max_scan=0)  # type: ignore[arg-type]
+        reader = Reader(engine, EventStore(engine, NOSTR), max_scan=0)
 
         for filter in ({"limit": 0}, {"authors": []}, {"ids": []}, {"#t": []}, {"kinds": []}):
             assert list(reader.find(parse_filter(filter))) == []

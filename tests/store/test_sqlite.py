@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from farthing.store import sqlite_layout
 from farthing.store.sqlite import Change, SqliteEngine
 from farthing.store.table import (
     EXPIRES,
@@ -423,3 +424,50 @@ class TestSnapshot:
         with sqlite.snapshot():
             sqlite.write(Put(Table.LEDGER, "a", "1", {}))
             assert sqlite.get(Table.LEDGER, "a", "1") is None
+
+
+class TestLayout:
+    """A file whose postings have ten digits of time, as they had before the second format."""
+
+    NARROW = tuple(f"{2**40 - 1 - number:010x}{number:064x}" for number in range(7))
+    WIDE = tuple(f"{2**64 - 1 - number:016x}{number:064x}" for number in range(7))
+
+    def narrow_file(self, directory: Path, clock: Clock, sort_keys: list[str]) -> None:
+        engine = SqliteEngine(directory, clock=clock)
+        lists = ("a#x", "z#1")
+        engine.write_batch([Put(POSTINGS, pk, sk, {"k": 1}) for pk in lists for sk in sort_keys])
+        engine.write(Put(EVENTS, "e", "e", {"j": "{}"}))
+        engine.close()
+        with closing(sqlite3.connect(directory / "farthing.db")) as file:
+            file.execute("PRAGMA user_version = 0")
+
+    @pytest.mark.parametrize("done", [0, 3, 7])
+    def test_an_older_file_is_brought_to_todays_layout(
+        self, directory: Path, clock: Clock, reopened, monkeypatch, done: int
+    ) -> None:
+        """Also one of which some was done already, when the process died."""
+        monkeypatch.setattr(sqlite_layout, "_ROWS_AT_ONCE", 4)
+        self.narrow_file(directory, clock, [*self.WIDE[:done], *self.NARROW[done:]])
+
+        engine = reopened()
+
+        for pk in ("a#x", "z#1"):
+            rows = engine.query(Query(POSTINGS, pk)).rows
+            assert [row.sk for row in rows] == sorted(self.WIDE)
+            assert all(row.item == {"k": 1} for row in rows)
+        assert engine.get(EVENTS, "e", "e") == {"j": "{}"}
+
+    def test_it_is_done_once(self, directory: Path, clock: Clock, reopened) -> None:
+        reopened()
+        with closing(sqlite3.connect(directory / "farthing.db")) as file:
+            assert file.execute("PRAGMA user_version").fetchone() == (sqlite_layout.LAYOUT,)
+
+    def test_a_file_of_a_later_version_is_left_alone(
+        self, directory: Path, clock: Clock, reopened
+    ) -> None:
+        reopened()
+        with closing(sqlite3.connect(directory / "farthing.db")) as file:
+            file.execute("PRAGMA user_version = 99")
+
+        with pytest.raises(sqlite_layout.NewerLayout, match="got layout 99"):
+            reopened()

@@ -4,9 +4,10 @@ Amounts are measured here and now, by running the relay's verbs in memory; price
 """
 
 import json
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from farthing.settings import Settings
 from infra.costs.bill import (
@@ -21,6 +22,7 @@ from infra.costs.idle import Line, NoTemplates, Templates, idle
 from infra.costs.measured import MILLION, Place, Scene
 from infra.costs.prices import AS_OF, PICO, REGION, InvalidPrices, Service, Unit, with_changes
 from infra.deployment import Deployment
+from infra.local.commands.terminal import whole_number
 from infra.permissions import TABLES
 
 ERRORS = (InvalidPrices,)
@@ -30,7 +32,19 @@ _SERVICES = (
 )  # fmt: skip
 
 
-def cost(arguments: Namespace, settings: Settings) -> int:
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--templates",
+        type=Path,
+        default=Path("cdk.out"),
+        help="what was synthesised, for what it costs idle",
+    )
+    parser.add_argument("--prices", type=Path, help="JSON with other prices, or some of them")
+    parser.add_argument("--gigabytes", type=whole_number, default=0, help="stored already")
+    parser.add_argument("--json", action="store_true", help="all figures, in picodollars")
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
     prices = with_changes(arguments.prices)
     prefix = settings.table_prefix
     try:

@@ -4,7 +4,7 @@ A failure queue says when the lost records were written and not what they were: 
 looked up in the tables. A message is deleted when its events are through.
 """
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -65,7 +65,16 @@ def deployed_agent(prefix: str, clients: Clients = new_client) -> Agent:
     )
 
 
-def redrive(
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only look into the queues")
+    parser.add_argument(
+        "--unnumbered",
+        action="store_true",
+        help="number every stored event that has no number, whatever the queues say",
+    )
+
+
+def run(
     arguments: Namespace,
     settings: Settings,
     clients: Clients = new_client,

@@ -2,7 +2,7 @@
 machine, from the data folder."""
 
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,13 +13,21 @@ from farthing.nostr.filters import Filter
 from farthing.settings import Settings
 from infra.local.commands.bookkeeping import offline_agent
 from infra.local.commands.spark import NoSpark, spark_session
+from infra.local.commands.terminal import whole_number
 from infra.local.commands.transfer import export_file
 
 ERRORS = (NoSpark,)
 _DAY = 24 * 3600
 
 
-def report(arguments: Namespace, settings: Settings) -> int:
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", type=Path, default=Path("report.html"))
+    parser.add_argument("--days", type=whole_number, default=30)
+    parser.add_argument("--parquet", type=Path, help="folder for the figures as Parquet")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
     with TemporaryDirectory(prefix="farthing-report-") as folder, offline_agent(settings) as agent:
         since = (agent.now // _DAY - arguments.days + 1) * _DAY
         events, receipts = Path(folder, "events.jsonl"), Path(folder, "receipts.jsonl")

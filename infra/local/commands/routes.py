@@ -1,7 +1,8 @@
 """`farthing routes`: the routing table of this machine's agent."""
 
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
 from farthing.connector.forwarding import find_way
 from farthing.context import Agent
@@ -12,6 +13,45 @@ from farthing.store.ledger import Peer
 from farthing.store.routes import Route
 from infra.local.commands.bookkeeping import ERRORS as ERRORS
 from infra.local.commands.bookkeeping import BookkeepingError, offline_agent
+from infra.local.commands.terminal import whole_number
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.set_defaults(act=list_routes)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    about = "how packets for an address go"
+    one = actions.add_parser("explain", help=about, description=about)
+    one.set_defaults(act=explain_route)
+    one.add_argument("address")
+    about = "make the table from follows (Spark)"
+    one = actions.add_parser("rebuild", help=about, description=about)
+    one.set_defaults(act=_rebuild)
+    one.add_argument(
+        "--input",
+        type=Path,
+        help="events of a file or folder: JSON lines, a DynamoDB export or Parquet; else the"
+        " stored ones",
+    )
+    one.add_argument("--hops", type=whole_number, default=6, help="longest path")
+    one.add_argument("--force", action="store_true", help="even if the table has shrunk much")
+    one.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
+    status: int = arguments.act(arguments, settings)
+    return status
+
+
+def _rebuild(arguments: Namespace, settings: Settings) -> int:
+    # Spark takes seconds to load, and only this action needs it.
+    from infra.local.commands import rebuild
+
+    if arguments.cloud:
+        raise BookkeepingError("`farthing routes rebuild` works on a data folder only")
+    try:
+        return rebuild.rebuild(arguments, settings)
+    except rebuild.ERRORS as error:
+        raise BookkeepingError(str(error)) from None
 
 
 def list_routes(_arguments: Namespace, settings: Settings) -> int:

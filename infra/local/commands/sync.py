@@ -7,7 +7,7 @@ us.
 
 import asyncio
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,12 +27,13 @@ from farthing.store.events import StoredEvent
 from infra.local.commands.bookkeeping import offline_agent
 from infra.local.commands.remote import Remote, RemoteFailed, connected
 from infra.local.commands.sync_payer import SyncPayer
+from infra.local.commands.terminal import filter_json, plain
 from infra.local.commands.transfer import Importer, ImportReport
 
 _SYNC = "farthing-sync"
 _FETCH = "farthing-fetch"
-# In hex twice that, which the smallest of the common limits on a message has room for.
-_FRAME = 30_000
+# In hex twice that. A relay behind API Gateway is disconnected by a frame of more than 32 KB.
+_FRAME = 16_000
 _FETCH_AT_ONCE = 250  # below the number of events that relays send for one filter
 _SEND_AT_ONCE = 100
 _PAUSES = (1, 2, 4, 8, 16, 30)  # seconds, where the relay says rate-limited
@@ -102,7 +103,21 @@ class SyncReport:
         yield "traffic", f"{self.rounds} rounds, {sent} bytes sent, {received} received"
 
 
-def sync(arguments: Namespace, settings: Settings) -> int:
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("url", help="WebSocket URL of the relay")
+    parser.add_argument("--filter", default="{}", type=filter_json, help="a NIP-01 filter, as JSON")
+    parser.add_argument(
+        "--dir",
+        choices=("down", "up", "both"),
+        default="both",
+        help="fetch what we lack, send what they lack, or both",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what differs")
+    parser.add_argument("--token", default="", help="pay for uploads with it, where asked to")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
     filter = parse_filter(orjson.loads(arguments.filter))
     report = SyncReport()
     unlimited = replace(settings, max_scan=_WITHOUT_END, max_sync_events=_WITHOUT_END)
@@ -114,7 +129,8 @@ def sync(arguments: Namespace, settings: Settings) -> int:
         print("farthing: interrupted; the next run goes on from here", file=sys.stderr)
         return 130
     except ERRORS:
-        _print(report)
+        if report.rounds:  # else nothing has happened that could be told
+            _print(report)
         raise
     _print(report)
     return 0
@@ -122,7 +138,7 @@ def sync(arguments: Namespace, settings: Settings) -> int:
 
 def _print(report: SyncReport) -> None:
     for name, text in report.lines():
-        print(f"{name:<12}{text}")
+        print(f"{name:<12}{plain(text)}")
 
 
 class _Run:
@@ -190,7 +206,7 @@ class _Run:
 
     async def _download(self, remote: Remote) -> None:
         report = self._report
-        importer = Importer(self._agent.engine)  # type: ignore[arg-type]
+        importer = Importer(self._agent)
         try:
             with self._bar("downloading", len(report.need), " events") as bar:
                 for ids in _chunks(report.need, _FETCH_AT_ONCE):

@@ -18,7 +18,7 @@ from farthing.ilp.packet import Reject
 from farthing.nostr.events import Event, public_key_of
 from farthing.ports.hosts import ANYWHERE
 from farthing.settings import Settings
-from infra.local.commands.post import AUTHOR_FILE, ERRORS, ask_quote, relay_terms
+from infra.local.commands.paying import AUTHOR_FILE, ERRORS, ask_quote, relay_terms
 from infra.local.server.identity import with_identity
 
 _AT_ONCE = 8

@@ -1,4 +1,4 @@
-"""`farthing import` and `farthing export`: events as lines of JSON, streamed, verified, resumable.
+"""Events as lines of JSON, in and out: streamed, verified, resumable.
 
 Both work on the data folder, also while the server runs on it.
 """
@@ -15,15 +15,21 @@ from typing import IO, Any
 import orjson
 from tqdm import tqdm
 
+from farthing.context import Agent
 from farthing.nostr.events import InvalidEvent, parse_event, verify
 from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import Keeping
+from farthing.nostr.messages import Refused
+from farthing.relay.policies import check_policies
+from farthing.settings import Settings
 from farthing.store.events import EventStore, Outcome, StoredEvent
 from farthing.store.limits import MAX_ITEM_BYTES
 from farthing.store.payment import OWNER
 from farthing.store.planner import Reader, order
 from farthing.store.postings import sort_key
+from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine
+from infra.local.commands.bookkeeping import offline_agent
 from infra.local.server.write_hub import WriteHub
 
 _BATCH = 512
@@ -50,6 +56,11 @@ class ImportReport:
     invalid: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def events(self) -> int:
+        """How many lines were events that could have been stored."""
+        return self.stored + self.duplicates + self.superseded + self.deleted + self.ephemeral
+
     def count(self, outcome: Outcome | str) -> None:
         match outcome:
             case Outcome.STORED:
@@ -74,56 +85,92 @@ class _Here:
         call()
 
 
+class NotImported(Exception):
+    """The store has failed; what was stored before counts, and the next run goes on from there."""
+
+
 class Importer:
-    def __init__(self, engine: SqliteEngine) -> None:
-        self._events = EventStore(engine)
+    """Stores events of others' files and relays, by the policies that hold for everybody."""
+
+    def __init__(self, agent: Agent) -> None:
+        assert isinstance(agent.engine, SqliteEngine)
+        self._agent = agent
         self._hub = WriteHub(_Here())
-        engine.park_in(self._hub)
+        agent.engine.park_in(self._hub)
 
     def close(self) -> None:
         self._hub.stop()
 
     def store(self, lines: list[bytes], report: ImportReport) -> None:
-        """Returns when every line is stored durably, or counted as what it is."""
-        outcomes: list[Outcome | str] = []
+        """Returns when every line is stored durably, or counted as what it is. NotImported if the
+        store has failed for one of them."""
+        outcomes: list[Outcome | str | NotImported] = []
         self._hub.run_all([lambda line=line: outcomes.append(self._store(line)) for line in lines])
         for outcome in outcomes:
+            if isinstance(outcome, NotImported):
+                raise outcome
             report.count(outcome)
 
-    def _store(self, line: bytes) -> Outcome | str:
+    def _store(self, line: bytes) -> Outcome | str | NotImported:
         try:
             event = parse_event(orjson.loads(line))
             verify(event)
+            if event.keeping is Keeping.EPHEMERAL:
+                return "ephemeral"
+            if len(line) > _LARGEST_EVENT and len(event.to_json().encode()) > _LARGEST_EVENT:
+                return f"over {_LARGEST_EVENT} bytes"
+            check_policies(self._agent, event)
         except orjson.JSONDecodeError:
             return "not JSON"
         except InvalidEvent as error:
             return str(error)
-        if event.keeping is Keeping.EPHEMERAL:
-            return "ephemeral"
-        if len(line) > _LARGEST_EVENT and len(event.to_json().encode()) > _LARGEST_EVENT:
-            return f"over {_LARGEST_EVENT} bytes"
-        return self._events.save(event, payment=OWNER)
+        except Refused as refused:
+            return str(refused)
+        if event.is_protected and event.pubkey != self._agent.settings.pubkey:
+            return "protected: only its author may publish it (NIP-70)"
+        try:
+            return self._agent.events.save(event, payment=OWNER)
+        except Exception as error:
+            return NotImported(f"the store has failed: {error}")
 
 
-def import_file(data: Path, source: Path, *, progress: bool) -> ImportReport:
-    """Store a file's events. After an interruption it goes on where it was durable."""
+def import_file(settings: Settings, source: Path | None, *, progress: bool) -> ImportReport:
+    """Store the events of a file, or of stdin without one. After an interruption the import of a
+    file goes on where it was durable."""
     report = ImportReport()
-    checkpoint = _Checkpoint(data, source)
-    engine = SqliteEngine(data)
-    importer = Importer(engine)
-    try:
-        with source.open("rb") as file:
-            file.seek(checkpoint.offset())
-            with _bar(source.stat().st_size, file.tell(), progress) as bar:
-                while lines := _lines(file):
-                    importer.store([line for line in lines if line.strip()], report)
-                    checkpoint.save(file.tell())
-                    bar.update(file.tell() - bar.n)
-        checkpoint.remove()
-    finally:
-        importer.close()
-        engine.close()
+    with offline_agent(settings) as agent:
+        importer = Importer(agent)
+        try:
+            if source is None:
+                _import(importer, sys.stdin.buffer, None, report, progress)
+            else:
+                checkpoint = _Checkpoint(Path(settings.data), source)
+                with source.open("rb") as file:
+                    file.seek(checkpoint.offset())
+                    _import(importer, file, checkpoint, report, progress)
+                checkpoint.remove()
+        finally:
+            importer.close()
     return report
+
+
+def _import(
+    importer: Importer,
+    file: IO[bytes],
+    checkpoint: "_Checkpoint | None",
+    report: ImportReport,
+    progress: bool,
+) -> None:
+    total = None if checkpoint is None else checkpoint.size
+    start = 0 if checkpoint is None else file.tell()
+    with _bar(total, start, progress) as bar:
+        while lines := _lines(file):
+            importer.store([line for line in lines if line.strip()], report)
+            if checkpoint is None:
+                bar.update(len(lines))
+            else:
+                checkpoint.save(file.tell())
+                bar.update(file.tell() - bar.n)
 
 
 def _lines(file: IO[bytes]) -> list[bytes]:
@@ -144,6 +191,10 @@ class _Checkpoint:
         name = sha256(str(source.resolve()).encode()).hexdigest()[:16]
         self._path = data / f"import-{name}"
         self._source = source
+
+    @property
+    def size(self) -> int:
+        return self._source.stat().st_size
 
     def offset(self) -> int:
         try:
@@ -174,7 +225,7 @@ def export_file(data: Path, target: Path | None, filter: Filter, *, progress: bo
     """
     engine = SqliteEngine(data)
     try:
-        reader = Reader(engine, EventStore(engine), _WITHOUT_END)
+        reader = Reader(engine, EventStore(engine, NOSTR), _WITHOUT_END)
         if target is None:
             return _write(reader.find(filter), sys.stdout.buffer, progress)
         last = _last_exported(target)

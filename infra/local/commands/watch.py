@@ -4,8 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from argparse import Namespace
-from datetime import UTC, datetime
+from argparse import ArgumentParser, Namespace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import aiohttp
 
 from farthing.settings import Settings
-from infra.local.commands.post import relay_url
+from infra.local.commands.relay_address import relay, relay_url
+from infra.local.commands.terminal import filter_json, moment, plain, whole_number
 
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
@@ -27,7 +27,20 @@ class WatchFailed(Exception):
 ERRORS = (WatchFailed, aiohttp.ClientError)
 
 
-def watch(arguments: Namespace, settings: Settings) -> int:
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--relay", default="", type=relay, help="WebSocket URL; the local one if left out"
+    )
+    parser.add_argument("--filter", default="{}", type=filter_json, help="a NIP-01 filter, as JSON")
+    parser.add_argument("--json", action="store_true", help="whole events, one a line")
+    parser.add_argument("--changes", action="store_true", help="stored events by their numbers")
+    parser.add_argument(
+        "--since", type=whole_number, help="above this number; else from the checkpoint on"
+    )
+    parser.add_argument("--checkpoint", type=Path, help="file with the last number that was shown")
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
     filter = json.loads(arguments.filter)
     relay = relay_url(arguments, settings)
     if arguments.changes:
@@ -50,14 +63,14 @@ async def _watch(relay: str, filter: dict[str, Any], as_json: bool) -> None:
             if message[0] == "EVENT":
                 print(json.dumps(message[2]) if as_json else event_line(message[2]), flush=True)
             elif message[0] in ("CLOSED", "NOTICE"):
-                raise WatchFailed(message[-1])
+                raise WatchFailed(str(message[-1]))
     raise WatchFailed("the relay closed the connection")
 
 
 def event_line(event: dict[str, Any]) -> str:
-    when = datetime.fromtimestamp(event["created_at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
-    content = " ".join(event["content"].split())
-    return f"{when}  {event['pubkey'][:8]}  kind {event['kind']:<5}  {content[:100]}"
+    when = moment(event["created_at"])
+    content = " ".join(plain(event["content"]).split())
+    return f"{when}  {plain(event['pubkey'])[:8]}  kind {event['kind']:<5}  {content[:100]}"
 
 
 class Checkpoint:
@@ -133,4 +146,4 @@ async def _read_changes(
             case ["CHANGES", _, "EOSE", last]:
                 checkpoint.move(max(last, checkpoint.number))
             case ["CHANGES" | "NOTICE", *_, reason]:
-                raise WatchFailed(reason)
+                raise WatchFailed(str(reason))

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+from farthing.nostr.events import Event
 from farthing.ports.connections import Connections
 from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
@@ -18,16 +19,29 @@ from farthing.ports.relays import NoRelays, Relays
 from farthing.settings import Settings
 from farthing.store.changes import ChangeLog
 from farthing.store.credits import CreditLimits
+from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
 from farthing.store.ledger import Ledger
 from farthing.store.planner import Reader
+from farthing.store.purses import Purses
 from farthing.store.routes import RoutingTable
 from farthing.store.sessions import Sessions
 from farthing.store.settlements import Settlements
+from farthing.store.spaces import NOSTR, E, Space
+from farthing.store.subscriptions import Subscriptions
 from farthing.store.syncs import Syncs
 from farthing.store.table import Engine
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kept(Generic[E]):
+    """What is kept of one space: its events, the way to find them, and their numbers."""
+
+    events: EventStore[E]
+    reader: Reader[E]
+    changes: ChangeLog
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,8 @@ class Agent:
     relays: Relays = field(default_factory=NoRelays)
     recipients: RecipientQueue = field(default_factory=NoRecipientQueue)
     clock: Callable[[], float] = time.time
+    # Waits before another attempt. On one machine, other handlers run meanwhile.
+    sleep: Callable[[float], None] = time.sleep
     # Whether messages of a connection are handled in the order in which they were sent.
     in_order: bool = False
     # Whether nobody else serves the same peers: what this process counts is then all there is.
@@ -66,24 +82,43 @@ class Agent:
         return int(self.clock() * 1000)
 
     @cached_property
-    def events(self) -> EventStore:
-        return EventStore(self.engine, clock=self.clock)
+    def _kept(self) -> dict[Space[Any], "Kept[Any]"]:
+        return {}
 
-    @cached_property
-    def reader(self) -> Reader:
-        return Reader(self.engine, self.events, self.settings.max_scan)
+    def kept(self, space: Space[E]) -> "Kept[E]":
+        """The events of a space, made once."""
+        found: Kept[E] | None = self._kept.get(space)
+        if found is None:
+            events = EventStore(self.engine, space, clock=self.clock)
+            reader = Reader(self.engine, events, self.settings.max_scan)
+            made = Kept(events, reader, ChangeLog(self.engine, space))
+            found = self._kept.setdefault(space, made)
+        return found
+
+    @property
+    def events(self) -> EventStore[Event]:
+        """The Nostr events, as in `kept`."""
+        return self.kept(NOSTR).events
+
+    @property
+    def reader(self) -> Reader[Event]:
+        return self.kept(NOSTR).reader
+
+    @property
+    def changes(self) -> ChangeLog:
+        return self.kept(NOSTR).changes
 
     @cached_property
     def ledger(self) -> Ledger:
         return Ledger(self.engine)
 
     @cached_property
-    def trust(self) -> CreditLimits:
-        return CreditLimits(self.engine)
+    def purses(self) -> Purses:
+        return Purses(self.engine)
 
     @cached_property
-    def changes(self) -> ChangeLog:
-        return ChangeLog(self.engine)
+    def trust(self) -> CreditLimits:
+        return CreditLimits(self.engine)
 
     @cached_property
     def settlements(self) -> Settlements:
@@ -100,4 +135,13 @@ class Agent:
 
     @cached_property
     def sessions(self) -> Sessions:
-        return Sessions(self.engine, self.settings.connection_seconds, in_order=self.in_order)
+        return Sessions(self.engine, self.subscriptions, self.settings.connection_seconds)
+
+    @cached_property
+    def subscriptions(self) -> Subscriptions:
+        seconds = self.settings.connection_seconds
+        return Subscriptions(self.engine, seconds, in_order=self.in_order)
+
+    @cached_property
+    def cursors(self) -> Cursors:
+        return Cursors(self.engine, self.settings.connection_seconds)

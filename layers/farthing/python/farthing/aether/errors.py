@@ -37,6 +37,11 @@ class InvalidMessage(AetherError):
     code = Code.INVALID_MESSAGE
 
 
+class NotAether(InvalidMessage):
+    """A frame that is no Aether message at all. On a socket that nobody has marked as Aether, it
+    gets a NOTICE."""
+
+
 class InvalidEvent(AetherError):
     """An event of the wrong shape."""
 

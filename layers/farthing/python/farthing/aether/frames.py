@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from farthing.aether.errors import InvalidMessage
+from farthing.aether.errors import NotAether
 
 
 class MessageType(IntEnum):
@@ -48,7 +48,7 @@ _u16 = struct.Struct("<H")
 _HEAD = struct.Struct("<I HHHH iI3xB I")
 
 
-class InvalidFrame(InvalidMessage):
+class InvalidFrame(NotAether):
     """Octets that are no sound frame."""
 
 
@@ -98,19 +98,19 @@ def _from(view: memoryview, start: int) -> memoryview:
     return view[start:]
 
 
-def _sized(view: memoryview, size: int, least: int) -> memoryview:
-    if not least <= size <= len(view):
+def _sized(view: memoryview, size: int) -> memoryview:
+    if size > len(view):
         raise InvalidFrame("frame: a table does not fit")
     return view[:size]
 
 
 def _vtable(view: memoryview, start: int) -> memoryview:
     rest = _from(view, start)
-    return _sized(rest, _u16.unpack_from(rest, 0)[0], 2 * _u16.size)
+    return _sized(rest, _u16.unpack_from(rest, 0)[0])
 
 
 def _table(view: memoryview, start: int, vtable: int) -> memoryview:
-    return _sized(view[start:], _u16.unpack_from(view, vtable + _u16.size)[0], _i32.size)
+    return _sized(view[start:], _u16.unpack_from(view, vtable + _u16.size)[0])
 
 
 def _field(slots: memoryview, slot: int, fields: memoryview, width: int) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from farthing.aether import frames, keys, noise
-from farthing.aether.errors import AetherError, Code, InvalidMessage
+from farthing.aether.errors import AetherError, Code, InvalidMessage, NotAether
 from farthing.aether.filters import Filter, parse_filter
 from farthing.aether.frames import BY_WORD, Frame, MessageType
 
@@ -63,7 +63,11 @@ def is_nostr(text: str) -> bool:
 
 
 def read(frame: str | bytes) -> Message:
-    """The message in a text or binary frame, or in the opened payload of NOISE."""
+    """The message in a text or binary frame, or in the opened payload of NOISE.
+
+    Raises NotAether for what is neither an object with a `type` nor a sound frame, and
+    InvalidMessage for a message that is wrong otherwise.
+    """
     if isinstance(frame, str):
         if frame.lstrip(_JSON_SPACE)[:1] == "{":
             return _read_json(frame.encode(errors="surrogatepass"), binary=False)
@@ -74,7 +78,7 @@ def read(frame: str | bytes) -> Message:
 
 
 def _read_json(octets: bytes, *, binary: bool) -> Message:
-    body = _json_object(octets)
+    body = _json_object(octets, NotAether)
     kind = BY_WORD.get(body["type"])
     if kind is None:
         raise InvalidMessage(f"unknown message type {body['type'][:32]!r}")
@@ -88,7 +92,7 @@ def _read_flatbuffers(octets: bytes, *, binary: bool) -> Message:
     envelope = Envelope(Format.FLATBUFFERS, binary, frame.prefixed)
     if frame.type is MessageType.NOISE:
         return Message(frame.type, {}, frame.payload, envelope)
-    body = _json_object(frame.payload)
+    body = _json_object(frame.payload, InvalidMessage)
     if body["type"] != frame.type.word:
         raise InvalidMessage(
             f"expected type {frame.type.word!r} as the frame says, got {body['type'][:32]!r}"
@@ -96,13 +100,13 @@ def _read_flatbuffers(octets: bytes, *, binary: bool) -> Message:
     return Message(frame.type, body, frame.payload, envelope)
 
 
-def _json_object(octets: bytes) -> dict[str, Any]:
+def _json_object(octets: bytes, problem: type[InvalidMessage]) -> dict[str, Any]:
     try:
         value = orjson.loads(octets)
     except orjson.JSONDecodeError:
-        raise InvalidMessage("expected JSON") from None
+        raise problem("expected JSON") from None
     if type(value) is not dict or type(value.get("type")) is not str:
-        raise InvalidMessage("expected an object with a type")
+        raise problem("expected an object with a type")
     return value
 
 
@@ -182,14 +186,17 @@ def parse_publish(body: Mapping[str, Any]) -> Publish:
 
 def parse_subscribe(body: Mapping[str, Any], *, max_filters: int) -> Subscribe:
     sub_id = parse_sub_id(body)
-    filters = body.get("filters")
-    if type(filters) is not list or not 1 <= len(filters) <= max_filters:
-        raise InvalidMessage(f"filters: expected 1-{max_filters} filters", sub_id=sub_id)
     try:
-        return Subscribe(sub_id, tuple(map(parse_filter, filters)))
+        return Subscribe(sub_id, parse_filters(body.get("filters"), max_filters))
     except InvalidMessage as error:
         error.sub_id = sub_id
         raise
+
+
+def parse_filters(value: object, most: int) -> tuple[Filter, ...]:
+    if type(value) is not list or not 1 <= len(value) <= most:
+        raise InvalidMessage(f"filters: expected an array of 1-{most} filters")
+    return tuple(map(parse_filter, value))
 
 
 def parse_sub_id(body: Mapping[str, Any]) -> str:

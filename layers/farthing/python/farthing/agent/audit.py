@@ -6,85 +6,111 @@ checked, since nothing tells one that was replaced from one that was lost.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
 
+import orjson
+
 from farthing.context import Agent
+from farthing.nostr.events import InvalidEvent, event_id, parse_event
 from farthing.nostr.kinds import Keeping, keeping
 from farthing.relay.price import writes_free
 from farthing.store.events import StoredEvent
-from farthing.store.ledger import Receipt
-from farthing.store.payment import OWNER
-from farthing.store.postings import everything, posting_of
+from farthing.store.payment import OWNER, ROOM
+from farthing.store.postings import posting_of
+from farthing.store.purses import MovementKind, Purse, Way, reference_of
+from farthing.store.receipts import Forwarded, PurseFilled, Receipt, Stored
 from farthing.store.table import Query, Table, read_all
 
 _EVENTS_AT_ONCE = 100
+_UNPAID = frozenset({OWNER.reference, ROOM.reference})
 
 
 @dataclass
 class Audit:
+    """What was found. Parts of the audit leave here what later parts compare with."""
+
     peers: int = 0
     receipts: int = 0
     events: int = 0
     posted: int = 0
     pending: int = 0
+    fees: int = 0  # what we kept of forwarded packets
+    purses: int = 0
+    left: int = 0  # in all purses
     differences: list[str] = field(default_factory=list)
+
+    accounts: list[str] = field(default_factory=list)
+    # (reference, event id) of every event that was paid for
+    paid_events: set[tuple[str, str]] = field(default_factory=set)
+    onward: Counter[str] = field(default_factory=Counter)  # what is due to each next hop
+    into_purses: Counter[str] = field(default_factory=Counter)  # paid by packet into each purse
+
+    def differ(self, difference: str) -> None:
+        self.differences.append(difference)
+
+    def compare(self, whose: str, name: str, kept: int, found: int) -> None:
+        if kept != found:
+            self.differ(f"{whose}: {name} is {kept} and adds up to {found}")
 
 
 def audit(agent: Agent) -> Audit:
     """What is kept, and everything in it that does not agree with the rest."""
-    result = Audit()
-    accounts = agent.ledger.account_ids()
-    held: Counter[str] = Counter()
-    for hold in agent.ledger.holds():
-        held[hold.peer] += hold.amount
-    for stranger in held.keys() - set(accounts):
-        result.differences.append(f"{held[stranger]} held of {stranger}, who was never a peer")
-    paid = _Paid()
-    for peer_id in accounts:
-        result.peers += 1
-        _audit_peer(agent, peer_id, result)
-        _audit_account(agent, peer_id, held[peer_id], result, paid)
-    for peer_id in {*accounts, *paid.onward}:
-        payable = agent.ledger.balance(peer_id).payable
-        due = paid.onward[peer_id] - _settled(agent, peer_id, received=False)
-        _compare(result, peer_id, "payable", payable, due)
-    _audit_events(agent, result, paid)
+    result = Audit(accounts=agent.ledger.account_ids())
+    for part in PARTS:
+        part(agent, result)
     return result
 
 
-@dataclass
-class _Paid:
-    """What receipts say: (reference, event id) of what was stored, and what is due to whom."""
-
-    events: set[tuple[str, str]] = field(default_factory=set)
-    onward: Counter[str] = field(default_factory=Counter)
-
-
-def _audit_peer(agent: Agent, peer_id: str, result: Audit) -> None:
-    peer = agent.ledger.peer(peer_id)
-    if peer is not None and agent.ledger.peer_by_token_hash(peer.token_hash) != peer:
-        result.differences.append(f"peer {peer_id}: its token does not lead to it")
+def audit_peers(agent: Agent, result: Audit) -> None:
+    """Every record that leads to a peer is that peer's."""
+    for peer_id in result.accounts:
+        result.peers += 1
+        peer = agent.ledger.peer(peer_id)
+        if peer is None:
+            continue
+        for name, record in agent.ledger.records_of(peer).items():
+            if record != peer:
+                result.differ(f"peer {peer_id}: the record under its {name} is not the peer's")
 
 
-def _audit_account(agent: Agent, peer_id: str, held: int, result: Audit, paid: _Paid) -> None:
+def audit_accounts(agent: Agent, result: Audit) -> None:
+    """Balances add up to receipts, settlements and holds."""
+    held: Counter[str] = Counter()
+    for hold in agent.ledger.holds():
+        held[hold.peer] += hold.amount
+    for stranger in held.keys() - set(result.accounts):
+        result.differ(f"{held[stranger]} held of {stranger}, who was never a peer")
+    for peer_id in result.accounts:
+        _audit_account(agent, peer_id, held[peer_id], result)
+
+
+def _audit_account(agent: Agent, peer_id: str, held: int, result: Audit) -> None:
     total = 0
     for receipt in agent.ledger.receipts(peer_id):
         result.receipts += 1
         total += receipt.amount
-        paid.events.add((receipt.reference, receipt.event_id))
-        if receipt.next_hop:
-            paid.onward[receipt.next_hop] += receipt.outgoing
         _audit_receipt(agent, receipt, result)
     balance = agent.ledger.balance(peer_id)
     result.posted += balance.posted
     result.pending += balance.pending
     total -= _settled(agent, peer_id, received=True)
-    _compare(result, peer_id, "posted", balance.posted, total)
-    _compare(result, peer_id, "pending", balance.pending, held)
-    _compare(result, peer_id, "owed", balance.owed, balance.posted + balance.pending)
+    whose = f"peer {peer_id}"
+    result.compare(whose, "posted", balance.posted, total)
+    result.compare(whose, "pending", balance.pending, held)
+    result.compare(whose, "owed", balance.owed, balance.posted + balance.pending)
+
+
+def audit_payables(agent: Agent, result: Audit) -> None:
+    """What we owe next hops is what we sent them, less what we have settled."""
+    for stranger in result.onward.keys() - set(result.accounts):
+        result.differ(f"packets went to {stranger}, who was never a peer")
+    for peer_id in {*result.accounts, *result.onward}:
+        payable = agent.ledger.balance(peer_id).payable
+        due = result.onward[peer_id] - _settled(agent, peer_id, received=False)
+        result.compare(f"peer {peer_id}", "payable", payable, due)
 
 
 def _settled(agent: Agent, peer_id: str, *, received: bool) -> int:
@@ -93,43 +119,94 @@ def _settled(agent: Agent, peer_id: str, *, received: bool) -> int:
     return sum(each.amount for each in made if each.received is received)
 
 
-def _compare(result: Audit, peer_id: str, name: str, kept: int, found: int) -> None:
-    if kept != found:
-        result.differences.append(f"peer {peer_id}: {name} is {kept} and adds up to {found}")
-
-
 def _audit_receipt(agent: Agent, receipt: Receipt, result: Audit) -> None:
-    differ = result.differences.append
+    name = f"receipt {receipt.condition[:16]} of peer {receipt.peer}"
     if receipt.amount < receipt.price:
-        differ(f"receipt for {receipt.event_id} is below its price")
+        result.differ(f"{name} is below its price")
     if sha256(bytes.fromhex(receipt.fulfillment)).hexdigest() != receipt.condition:
-        differ(f"receipt for {receipt.event_id} has a preimage of another condition")
-    if not _was_stored(agent, receipt):
-        differ(f"receipt for {receipt.event_id}, which was never stored")
+        result.differ(f"{name} has a preimage of another condition")
+    match receipt.purpose:
+        case Stored() as stored:
+            result.paid_events.add((receipt.reference, stored.event_id))
+            if not _was_stored(agent, stored):
+                result.differ(f"{name} is for event {stored.event_id}, which was never stored")
+        case Forwarded() as forwarded:
+            result.onward[forwarded.next_hop] += forwarded.outgoing
+            result.fees += receipt.price
+            result.compare(name, "fee", receipt.price, receipt.amount - forwarded.outgoing)
+        case PurseFilled(key):
+            result.into_purses[key] += receipt.amount
 
 
-def _was_stored(agent: Agent, receipt: Receipt) -> bool:
-    """An event that has been replaced, deleted or has expired since was stored all the same. A
-    packet that was forwarded stored nothing here."""
-    if receipt.next_hop or keeping(receipt.kind) is not Keeping.REGULAR:
+def audit_purses(agent: Agent, result: Audit) -> None:
+    """Each purse's numbers are those of its movements, and what packets paid in has arrived."""
+    audited = set()
+    for purse in agent.purses.all():
+        audited.add(purse.key)
+        result.purses += 1
+        result.left += purse.left
+        _audit_purse(agent, purse, result)
+    for key in result.into_purses.keys() - audited:
+        result.differ(f"packets paid {result.into_purses[key]} into purse {key}, which is unknown")
+
+
+def _audit_purse(agent: Agent, purse: Purse, result: Audit) -> None:
+    sums: Counter[str] = Counter()
+    by_packet = 0
+    for movement in agent.purses.movements(purse.key):
+        sums[movement.kind] += movement.amount
+        if movement.way in (Way.PACKET, Way.STREAM):
+            by_packet += movement.amount
+        if movement.kind is MovementKind.DRAWN and movement.way is Way.EVENT:
+            stored = Stored(**movement.detail)
+            result.paid_events.add((reference_of(purse.key), stored.event_id))
+            if not _was_stored(agent, stored):
+                result.differ(f"purse {purse.key} paid for event {stored.event_id}, never stored")
+    whose = f"purse {purse.key}"
+    result.compare(whose, "filled", purse.filled, sums[MovementKind.FILLED])
+    result.compare(whose, "granted", purse.granted, sums[MovementKind.GRANTED])
+    drawn = sums[MovementKind.DRAWN] + sums[MovementKind.LAPSED]
+    result.compare(whose, "drawn", purse.drawn, drawn)
+    result.compare(whose, "left", purse.left, purse.filled + purse.granted - purse.drawn)
+    result.compare(whose, "paid in by packet", result.into_purses[purse.key], by_packet)
+    if purse.left < 0:
+        result.differ(f"{whose} is below zero: {purse.left}")
+
+
+def _was_stored(agent: Agent, stored: Stored) -> bool:
+    """An event that has been replaced, deleted or has expired since was stored all the same."""
+    if keeping(stored.kind) is not Keeping.REGULAR:
         return True
-    has_expired = receipt.event_expires is not None and receipt.event_expires <= agent.now
-    return has_expired or agent.events.was_here(receipt.event_id)
+    has_expired = stored.event_expires is not None and stored.event_expires <= agent.now
+    return has_expired or agent.events.was_here(stored.event_id)
 
 
-def _audit_events(agent: Agent, result: Audit, paid: _Paid) -> None:
+def audit_events(agent: Agent, result: Audit) -> None:
+    """Every event is what its author has signed, and paid for unless it was free."""
     for event in _stored_events(agent):
         result.events += 1
+        if not _is_unaltered(event):
+            result.differ(f"event {event.id} has been altered since it was stored")
         if event.payment is None and _ought_to_be_paid(agent, event):
-            result.differences.append(f"event {event.id} is stored without payment")
-        if event.payment == OWNER.reference:
+            result.differ(f"event {event.id} is stored without payment")
+        if event.payment is None or event.payment in _UNPAID:
             continue
-        if event.payment is not None and (event.payment, event.id) not in paid.events:
-            result.differences.append(f"event {event.id} names a payment without a receipt")
+        if (event.payment, event.id) not in result.paid_events:
+            result.differ(f"event {event.id} names a payment without a receipt")
+
+
+def _is_unaltered(stored: StoredEvent) -> bool:
+    """Whether the event still hashes to its id, and what is kept beside it agrees."""
+    try:
+        event = parse_event(orjson.loads(stored.json))
+    except (InvalidEvent, ValueError):
+        return False
+    kept = (stored.id, stored.pubkey, stored.kind, stored.created_at)
+    return kept == (event_id(event), event.pubkey, event.kind, event.created_at)
 
 
 def _stored_events(agent: Agent) -> Iterator[StoredEvent]:
-    for pk in everything():
+    for pk in agent.events.lists.everything():
         rows = iter(read_all(agent.engine, Query(Table.POSTINGS, pk, limit=_EVENTS_AT_ONCE)))
         while some := [posting_of(row).id for row in islice(rows, _EVENTS_AT_ONCE)]:
             yield from agent.events.get_many(some).values()
@@ -138,3 +215,13 @@ def _stored_events(agent: Agent) -> Iterator[StoredEvent]:
 def _ought_to_be_paid(agent: Agent, event: StoredEvent) -> bool:
     settings = agent.settings
     return not writes_free(settings, event.pubkey) and settings.tariff.may_charge(event.kind)
+
+
+# A protocol that keeps books of its own adds its part here, before the events if it pays for any.
+PARTS: Sequence[Callable[[Agent, Audit], None]] = (
+    audit_peers,
+    audit_accounts,
+    audit_payables,
+    audit_purses,
+    audit_events,
+)

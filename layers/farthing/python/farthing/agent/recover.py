@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from farthing.context import Agent
-from farthing.relay.changes import push_changes
-from farthing.relay.fan_out import fan_out
+from farthing.relay.fan_out import fan_out, push_changes
 from farthing.relay.sequence import number_events
 from farthing.store.changes import Arrival, Change
 from farthing.store.events import StoredEvent
-from farthing.store.postings import everything, id_in
+from farthing.store.postings import id_in
 from farthing.store.table import Query, Table, read_all
 
 _AT_ONCE = 100
@@ -35,7 +34,7 @@ class Span:
 
 def stored_in(agent: Agent, span: Span) -> Iterator[list[StoredEvent]]:
     """The events that were written then, some at a time. Reads the index of everything."""
-    for pk in everything():
+    for pk in agent.events.lists.everything():
         rows = read_all(agent.engine, Query(Table.POSTINGS, pk, limit=_PAGE))
         # A posting is written again when its event is sent again: its time is the latest.
         ids = (id_in(row.sk) for row in rows if row.item["w"] >= span.first)

@@ -86,10 +86,8 @@ def _batches(parts: Sequence[Part]) -> Iterator[list[tuple[Part, str]]]:
 
 
 def write_part(part: Part) -> str:
-    places = [tuple(place) for place in part.places]  # orjson takes no tuples with names
-    return orjson.dumps([part.event, places, part.attempt]).decode()
+    return orjson.dumps(tuple(part)).decode()  # orjson takes no tuples with names
 
 
 def read_part(body: str) -> Part:
-    event, places, attempt = orjson.loads(body)
-    return Part(event, [(connection, name, order) for connection, name, order in places], attempt)
+    return Part(*orjson.loads(body))

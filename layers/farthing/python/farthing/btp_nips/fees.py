@@ -303,30 +303,6 @@ def refill(credit: int, purse: int, event_fee: int) -> int:
     return min(purse, REFILL_FEES * event_fee)
 
 
-class Draw(NamedTuple):
-    """What a number of events take. `refilled` moves from the purse to the credit first."""
-
-    events: int
-    spent: int
-    refilled: int
-    credit: int  # that is left
-
-
-def draw(credit: int, purse: int, event_fee: int, events: int) -> Draw:
-    """The fees of as many of the next events as credit and purse pay for."""
-    paid, refilled = 0, 0
-    while paid < events:
-        if credit < event_fee:
-            step = refill(credit, purse - refilled, event_fee)
-            if step == 0:
-                break
-            refilled += step
-            credit += step
-        credit -= event_fee
-        paid += 1
-    return Draw(paid, paid * event_fee, refilled, credit)
-
-
 class CreditLevel(StrEnum):
     """How far credit and purse reach."""
 

@@ -1,18 +1,23 @@
-"""A packet for others: find the next hop, keep our fee, send it on, and settle by what comes back.
+"""Steps of a packet for others: find the next hop, keep our fee, send it on, and settle by what
+comes back.
 
 The incoming amount is held before the packet leaves and kept only when the next hop's fulfillment
 is the condition's preimage. Condition and data go through untouched.
 """
 
+import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import repeat
+from secrets import token_hex
 from typing import NamedTuple
 
 from farthing.connector.incoming import IncomingPacket
 from farthing.connector.known_peers import known_peers
 from farthing.connector.peering import outgoing_token
-from farthing.connector.rate import check_rate, count_packet
+from farthing.connector.rate import check_count, count_shared
 from farthing.context import Agent
 from farthing.ilp.address import is_peer
 from farthing.ilp.fees import forwarding_fee
@@ -30,54 +35,49 @@ from farthing.ilp.reject import (
 from farthing.ilp.tokens import InvalidToken
 from farthing.ports.meter import Metric
 from farthing.ports.outbound import OutboundFailed, OutboundTimeout
-from farthing.store.ledger import Hold, Peer, Receipt
+from farthing.store.ledger import Hold, Peer
+from farthing.store.receipts import Forwarded, Receipt
 from farthing.store.routes import Route
+
+log = logging.getLogger("farthing")
 
 OCTETS = "application/octet-stream"
 
 
-def forward(agent: Agent, incoming: IncomingPacket) -> Fulfill:
-    repeated = check_ledger(agent, incoming)
-    if repeated is not None:
-        return Fulfill(bytes.fromhex(repeated.fulfillment))
-    next_hop = choose_next_hop(agent, incoming)
-    onward = onward_packet(agent, incoming)
-    hold = hold_amount(agent, incoming)
-    try:
-        fulfill = send_onward(agent, next_hop, onward)
-    except BaseException:
-        agent.ledger.release(hold)
-        raise
-    settle(agent, incoming, hold, next_hop, onward, fulfill)
-    return fulfill
-
-
-def check_ledger(agent: Agent, incoming: IncomingPacket) -> Receipt | None:
-    """Count the packet, also one that is a repeat; the receipt if it has been fulfilled before."""
-    packets, repeated = agent.engine.together(
-        lambda: count_packet(agent, incoming),
-        lambda: find_receipt(agent, incoming),
+def answer_repeat(agent: Agent, packet: IncomingPacket) -> Fulfill | None:
+    """Count the packet. A packet that is equal, in all but its expiry, to one of this peer that we
+    have sent on is not sent again: it gets the fulfillment from the receipt."""
+    packet.digest = packet_digest(packet.prepare)
+    packets, receipt = agent.engine.together(
+        lambda: count_shared(agent, packet),
+        lambda: _receipt_of_repeat(agent, packet),
     )
-    check_rate(agent, packets)
-    receipt: Receipt | None = repeated
-    return receipt
+    check_count(agent, packets)
+    return None if receipt is None else Fulfill(bytes.fromhex(receipt.fulfillment))
 
 
-def find_receipt(agent: Agent, incoming: IncomingPacket) -> Receipt | None:
-    """What a packet has been fulfilled with before."""
-    return agent.ledger.receipt(incoming.peer.id, incoming.prepare.condition.hex(), "")
+def packet_digest(prepare: Prepare) -> str:
+    """Tells packets with one condition apart: a payer may use it for several payments."""
+    destination = prepare.destination.encode()
+    head = len(destination).to_bytes(2) + destination + prepare.amount.to_bytes(8)
+    return sha256(head + prepare.data).hexdigest()
 
 
-def choose_next_hop(agent: Agent, incoming: IncomingPacket) -> Peer:
-    destination = incoming.prepare.destination
+def _receipt_of_repeat(agent: Agent, packet: IncomingPacket) -> Receipt | None:
+    condition = packet.prepare.condition.hex()
+    return agent.ledger.forwarded_before(packet.peer.id, condition, packet.digest)
+
+
+def choose_next_hop(agent: Agent, packet: IncomingPacket) -> None:
+    destination = packet.prepare.destination
     if is_peer(destination):
         raise Unreachable("what is addressed to peer. is never forwarded")
     peer = find_way(agent, destination).peer
     if peer is None or not peer.takes_packets:
         raise Unreachable(f"no route to {destination}")
-    if peer.id == incoming.peer.id:
+    if peer.id == packet.peer.id:
         raise Unreachable("the only route leads back to where the packet came from")
-    return peer
+    packet.next_hop = peer
 
 
 class Way(NamedTuple):
@@ -103,44 +103,80 @@ def _counts_against(direct: Peer, route: Route) -> bool:
     return is_its_own and len(direct.ilp_address) >= len(route.prefix)
 
 
-def onward_packet(agent: Agent, incoming: IncomingPacket) -> Prepare:
+def make_onward_packet(agent: Agent, packet: IncomingPacket) -> None:
     """The packet as it leaves: less our fee, with less time."""
-    settings, amount = agent.settings, incoming.prepare.amount
+    settings, amount = agent.settings, packet.prepare.amount
     fee = forwarding_fee(settings.forward_fee, settings.forward_fee_ppm, amount)
     if amount and amount - fee <= 0:
         raise InsufficientSourceAmount(f"the fee of {fee} leaves nothing to forward")
     expires_ms = min(
-        incoming.expires_ms - settings.forward_margin_ms, agent.now_ms + settings.forward_max_ms
+        packet.expires_ms - settings.forward_margin_ms, agent.now_ms + settings.forward_max_ms
     )
     if expires_ms - agent.now_ms < settings.forward_margin_ms:
         raise InsufficientTimeout("too little time is left to forward")
     expires = datetime.fromtimestamp(expires_ms / 1000, UTC)
     expires = expires.replace(microsecond=expires_ms % 1000 * 1000)
-    return replace(incoming.prepare, amount=amount - fee if amount else 0, expires_at=expires)
+    packet.onward = replace(
+        packet.prepare, amount=amount - fee if amount else 0, expires_at=expires
+    )
 
 
-def hold_amount(agent: Agent, incoming: IncomingPacket) -> Hold:
-    packet = sha256(encode(incoming.prepare)).hexdigest()
+def hold_amount(agent: Agent, packet: IncomingPacket) -> None:
     settings = agent.settings
     # No longer than we wait for the next hop, whatever the packet says: should we crash, what is
     # held for a packet that expires in a thousand years would be held as long.
     until_ms = agent.now_ms + settings.forward_max_ms + settings.forward_margin_ms
-    expires_ms = min(incoming.expires_ms, until_ms)
-    hold = Hold(incoming.peer.id, packet, incoming.prepare.amount, expires_ms)
-    maximum = incoming.peer.max_balance or agent.settings.max_balance
-    if not agent.ledger.hold(hold, maximum):
+    expires_ms = min(packet.expires_ms, until_ms)
+    # Named at random: packets that are equal in everything are still different packets.
+    packet.hold = Hold(packet.peer.id, token_hex(16), packet.prepare.amount, expires_ms)
+    try:
+        room = agent.ledger.hold(packet.hold, packet.peer.max_balance or settings.max_balance)
+    except Exception:
+        _release(agent, packet.hold)  # held all the same, if only the store's answer was lost
+        raise
+    if not room:
         raise InsufficientLiquidity("the balance limit is reached")
-    return hold
 
 
-def send_onward(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
-    """What the next hop answers; anything but a true fulfillment raises."""
+def send_onward(agent: Agent, packet: IncomingPacket) -> None:
+    """Send the packet to the next hop. Anything but a true fulfillment raises, and the amount is
+    held no longer."""
+    try:
+        _check_time(agent, packet)
+        packet.fulfill = _exchange(agent, packet.next_hop, packet.onward)
+    except BaseException:
+        _release(agent, packet.hold)
+        raise
+
+
+def _check_time(agent: Agent, packet: IncomingPacket) -> None:
+    """Look at the clock once more: to hold the amount may have taken long."""
+    if packet.milliseconds_left(agent.now_ms) <= 0:
+        raise TimedOut("the packet has expired")
+    if _seconds_left(agent, packet.onward) * 1000 < agent.settings.min_delivery_ms:
+        raise InsufficientTimeout("too little time is left to forward")
+
+
+def _seconds_left(agent: Agent, prepare: Prepare) -> float:
+    return (round(prepare.expires_at.timestamp() * 1000) - agent.now_ms) / 1000
+
+
+def _release(agent: Agent, hold: Hold) -> None:
+    """Give back what was held. What fails here must not hide why the packet is rejected: the sweep
+    releases the hold when the packet has expired."""
+    try:
+        agent.ledger.release(hold)
+    except Exception:
+        log.exception("a hold of peer %s was left to the sweep", hold.peer)
+
+
+def _exchange(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
     try:
         token = outgoing_token(bytes.fromhex(agent.settings.secret_key), next_hop)
     except InvalidToken:
         raise PeerUnreachable("we have no token for the next hop") from None
     headers = {"Content-Type": OCTETS, "Accept": OCTETS, "Authorization": f"Bearer {token}"}
-    seconds = (onward.expires_at.timestamp() * 1000 - agent.now_ms) / 1000
+    seconds = _seconds_left(agent, onward)
     try:
         response = agent.outbound.post(next_hop.endpoint, headers, encode(onward), seconds)
         if response.status != 200:
@@ -157,32 +193,51 @@ def send_onward(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
     return reply
 
 
-def settle(
-    agent: Agent,
-    incoming: IncomingPacket,
-    hold: Hold,
-    next_hop: Peer,
-    onward: Prepare,
-    fulfill: Fulfill,
-) -> None:
-    """Keep what was held, and owe the next hop what it is due, in one transaction."""
-    receipt = Receipt(
-        peer=incoming.peer.id,
-        condition=incoming.prepare.condition.hex(),
-        event_id="",
-        amount=incoming.prepare.amount,
-        price=incoming.prepare.amount - onward.amount,
-        time=agent.now,
-        fulfillment=fulfill.fulfillment.hex(),
-        kind=-1,
-        size=len(incoming.prepare.data),
+def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:
+    """Keep what was held, and owe the next hop what it is due, in one transaction. The next hop has
+    fulfilled, so this is tried until the packet expires, and never afterwards."""
+    hold, receipt = packet.hold, _receipt(agent, packet)
+    if not hold.amount:  # moved nothing, so there is nothing to write
+        return packet.fulfill
+    writes = agent.ledger.forwarded(receipt)
+    for pause in _pauses():
+        if agent.now_ms >= hold.expires_ms:
+            break
+        try:
+            if agent.ledger.post(hold, writes):
+                agent.meter.count(Metric.REVENUE, receipt.price)
+                return packet.fulfill
+            break  # somebody has settled it: an attempt of ours whose answer was lost, or the sweep
+        except Exception:
+            log.exception("a packet of peer %s is settled once more", packet.peer.id)
+        agent.sleep(min(pause, max(hold.expires_ms - agent.now_ms, 0) / 1000))
+    if not agent.ledger.release(hold) and agent.ledger.receipt(receipt) is not None:
+        return packet.fulfill
+    raise TimedOut("the packet expired before it was settled")
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds between attempts to settle."""
+    yield from (0.02, 0.05, 0.1, 0.2, 0.5)
+    yield from repeat(1.0)
+
+
+def _receipt(agent: Agent, packet: IncomingPacket) -> Receipt:
+    """Each packet that was sent on has a receipt of its own, also one that is equal to another."""
+    amount, outgoing = packet.prepare.amount, packet.onward.amount
+    return Receipt(
+        peer=packet.peer.id,
+        condition=packet.prepare.condition.hex(),
+        fulfillment=packet.fulfill.fulfillment.hex(),
         scheme="",
-        next_hop=next_hop.id,
-        outgoing=onward.amount,
+        amount=amount,
+        price=amount - outgoing,
+        time=agent.now,
+        purpose=Forwarded(
+            next_hop=packet.next_hop.id,
+            outgoing=outgoing,
+            size=len(packet.prepare.data),
+            digest=packet.digest,
+            packet=packet.hold.packet,
+        ),
     )
-    if not agent.ledger.post(hold, agent.ledger.forwarded(receipt)):
-        if find_receipt(agent, incoming) is None:
-            raise TimedOut("the packet expired before it was settled")
-        agent.ledger.release(hold)  # a repeat of the packet has been settled already
-        return
-    agent.meter.count(Metric.REVENUE, receipt.price)

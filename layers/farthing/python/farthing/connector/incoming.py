@@ -1,19 +1,41 @@
-"""A packet on its way through the connector."""
+"""A packet on its way through the connector, with what the steps have found out about it so far."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from farthing.ilp.packet import Prepare
-from farthing.store.ledger import Peer
+from farthing.ilp.packet import Fulfill, Prepare
+from farthing.store.ledger import Hold, Peer
+from farthing.store.receipts import Receipt
+
+if TYPE_CHECKING:
+    from farthing.connector.purchase import Purchase
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class IncomingPacket:
-    peer: Peer
-    prepare: Prepare
+    """Fields without a default are set by the step that is named beside them."""
 
-    @property
-    def expires_ms(self) -> int:
-        return round(self.prepare.expires_at.timestamp() * 1000)
+    peer: Peer
+    octets: bytes
+    request_id: str = ""
+    claimed_request: bool = False  # claim_request: the reply is kept under the Request-Id
+    answered_before: bool = False  # claim_request: so the packet was counted then
+
+    prepare: Prepare = field(init=False)  # decode
+    expires_ms: int = field(init=False)  # decode
+
+    # For us
+    purchase: "Purchase" = field(init=False)  # choose_receiver
+    fulfillment: bytes = field(init=False)  # check_condition
+    receipt: Receipt = field(init=False)  # check_condition
+    is_repeat: bool = False  # check_ledger: what the packet buys has been bought with it before
+
+    # Onward
+    digest: str = field(init=False)  # answer_repeat
+    next_hop: Peer = field(init=False)  # choose_next_hop
+    onward: Prepare = field(init=False)  # make_onward_packet
+    hold: Hold = field(init=False)  # hold_amount
+    fulfill: Fulfill = field(init=False)  # send_onward
 
     def milliseconds_left(self, now_ms: int) -> int:
         return self.expires_ms - now_ms

@@ -4,26 +4,20 @@ Both modes are served: the reply in the response, as deployed connectors do it, 
 request of our own to the peer's registered endpoint, as the RFC's current text has it.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 
 from farthing.connector import steps as connector
 from farthing.connector.known_peers import known_peers
-from farthing.connector.packet_rate import packet_rate
 from farthing.context import Agent
-from farthing.ilp.packet import Code, Reject, encode
 from farthing.ilp.tokens import InvalidToken, jwt_subject, looks_like_jwt, unseal, verify_jwt
 from farthing.ports.http import HttpError, bearer_token
-from farthing.ports.meter import Metric
 from farthing.ports.outbound import NotRegistered, check_registered
 from farthing.store.ledger import Peer
-from farthing.store.table import StoreError
-
-log = logging.getLogger("farthing")
 
 OCTETS = "application/octet-stream"
+# The second is what `ilp-plugin-http` sends.
+_MEDIA_TYPES = frozenset({OCTETS, "application/ilp+octet-stream"})
 # Type, lengths, amount, expiry, condition, and the longest address and data there are.
 MAX_PACKET_BYTES = 34 * 1024
 _MAX_REQUEST_ID = 256
@@ -38,7 +32,8 @@ class Answer:
 
 def receive_packet(agent: Agent, headers: Mapping[str, str], body: bytes) -> Answer:
     """Answer `POST /ilp`. Header names are lower case."""
-    if headers.get("content-type", "").partition(";")[0].strip().lower() != OCTETS:
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in _MEDIA_TYPES:
         raise HttpError(400, f"the packet goes as {OCTETS}")
     if len(body) > MAX_PACKET_BYTES:
         raise HttpError(413, f"a packet has at most {MAX_PACKET_BYTES} bytes")
@@ -47,14 +42,14 @@ def receive_packet(agent: Agent, headers: Mapping[str, str], body: bytes) -> Ans
     if len(request_id) > _MAX_REQUEST_ID or not (request_id.isascii() and request_id.isprintable()):
         raise HttpError(400, f"Request-Id is not at most {_MAX_REQUEST_ID} printable characters")
     if not is_asynchronous(headers):
-        return Answer(200, answer_once(agent, peer, request_id, body))
+        return Answer(200, connector.handle(agent, peer, body, request_id))
     if not request_id or not callback:
         raise HttpError(400, "an asynchronous request names a Request-Id and a Callback-Url")
     try:
         check_registered(callback, peer.endpoint)
     except NotRegistered as error:
         raise HttpError(400, f"Callback-Url: {error}") from None
-    reply = answer_once(agent, peer, request_id, body)
+    reply = connector.handle(agent, peer, body, request_id)
     named = {"Content-Type": OCTETS, "Request-Id": request_id}
     agent.outbound.call_back(callback, named, reply, _CALLBACK_SECONDS)
     return Answer(202)
@@ -85,36 +80,3 @@ def _by_jwt(agent: Agent, token: str) -> Peer | None:
     except InvalidToken:
         return None
     return peer
-
-
-def answer_once(agent: Agent, peer: Peer, request_id: str, body: bytes) -> bytes:
-    """The reply; for a Request-Id that was answered before, the reply that it had then."""
-    most = agent.settings.packets_per_minute
-    if (
-        packet_rate(agent).count(peer.id, agent.now) > most
-    ):  # keeps nothing: it may be sent again later
-        agent.meter.count(Metric.PACKETS_REJECTED, code=Code.T05_RATE_LIMITED)
-        return _reject(agent, Code.T05_RATE_LIMITED, f"at most {most} packets a minute")
-    if not request_id:
-        return connector.handle(agent, peer, body)
-    packet = sha256(body).hexdigest()
-    try:
-        claimed = agent.ledger.claim_request(peer.id, request_id, packet, agent.now)
-    except StoreError:
-        log.exception("a Request-Id of peer %s could not be claimed", peer.id)
-        return _reject(agent, Code.T00_INTERNAL_ERROR, "internal error")
-    if claimed is not None and "reply" in claimed:
-        reply: bytes = claimed["reply"]
-        return reply
-    if claimed is not None and claimed["packet"] != packet:
-        return _reject(agent, Code.F00_BAD_REQUEST, "this Request-Id was used for another packet")
-    reply = connector.handle(agent, peer, body)
-    try:
-        agent.ledger.answer_request(peer.id, request_id, reply)
-    except StoreError:  # what is done is done; asked again, the connector knows its own packet
-        log.exception("a reply to peer %s could not be kept", peer.id)
-    return reply
-
-
-def _reject(agent: Agent, code: Code, message: str) -> bytes:
-    return encode(Reject(code, agent.settings.own_ilp_address, message))

@@ -1,84 +1,92 @@
-"""The way of a packet: a fixed list of small steps, in order, and one place that turns every
-failure into a reject.
+"""The story of a packet: every step that it takes, in order, and the one place that makes rejects.
 
 Steps that cost nothing come before those that ask the store, and those before anything that moves
-money. A step raises Rejected, returns the Fulfill that ends the way, or returns None to go on.
+money. A step raises Rejected, returns the reply that ends the story, or returns None to go on.
 """
 
 import logging
 import time
 from collections.abc import Callable, Sequence
 
-from farthing.connector.delivery import deliver
-from farthing.connector.forwarding import forward
+from farthing.connector.arrival import (
+    check_amount,
+    check_expiry,
+    claim_request,
+    decode,
+    keep_reply,
+)
+from farthing.connector.configuration import answer_configuration
+from farthing.connector.delivery import (
+    check_condition,
+    check_ledger,
+    check_purchase,
+    choose_receiver,
+    commit_purchase,
+    fulfil,
+)
+from farthing.connector.forwarding import (
+    answer_repeat,
+    choose_next_hop,
+    hold_amount,
+    make_onward_packet,
+    send_onward,
+    settle,
+)
 from farthing.connector.incoming import IncomingPacket
+from farthing.connector.rate import check_rate
 from farthing.context import Agent
 from farthing.ilp.address import is_prefix
-from farthing.ilp.packet import (
-    Code,
-    Fulfill,
-    InvalidPacket,
-    Reject,
-    decode_prepare,
-    encode,
-)
-from farthing.ilp.reject import (
-    AmountTooLarge,
-    InsufficientTimeout,
-    NextHopRejected,
-    Rejected,
-    TimedOut,
-    Unreachable,
-)
+from farthing.ilp.packet import Code, Fulfill, InvalidPacket, Reject, encode
+from farthing.ilp.reject import NextHopRejected, Rejected, Unreachable
 from farthing.ports.meter import Metric
 from farthing.store.ledger import Peer
 
 log = logging.getLogger("farthing")
 
-Step = Callable[[Agent, IncomingPacket], Fulfill | None]
+Step = Callable[[Agent, IncomingPacket], Fulfill | Reject | None]
+
+INCOMING: Sequence[Step] = (
+    check_rate,
+    claim_request,
+    decode,
+    check_expiry,
+    check_amount,
+)
+FOR_US: Sequence[Step] = (
+    choose_receiver,
+    check_purchase,
+    check_condition,
+    check_ledger,
+    commit_purchase,
+    fulfil,
+)
+ONWARD: Sequence[Step] = (
+    answer_configuration,
+    answer_repeat,
+    choose_next_hop,
+    make_onward_packet,
+    hold_amount,
+    send_onward,
+    settle,
+)
 
 
-def check_expiry(agent: Agent, incoming: IncomingPacket) -> None:
-    """First of all: nothing that happens after its expiry can be fulfilled."""
-    left = incoming.milliseconds_left(agent.now_ms)
-    if left <= 0:
-        raise TimedOut("the packet has expired")
-    if left < agent.settings.min_delivery_ms:
-        raise InsufficientTimeout("too little time is left")
-
-
-def check_amount(agent: Agent, incoming: IncomingPacket) -> None:
-    maximum = incoming.peer.max_packet or agent.settings.max_packet
-    if incoming.prepare.amount > maximum:
-        raise AmountTooLarge(incoming.prepare.amount, maximum)
-
-
-def deliver_here(agent: Agent, incoming: IncomingPacket) -> Fulfill | None:
-    """What is addressed to us ends here: decode, verify, price, condition, store, fulfil."""
-    if is_prefix(agent.settings.own_ilp_address, incoming.prepare.destination):
-        return deliver(agent, incoming)
-    return None
-
-
-STEPS: Sequence[Step] = (check_expiry, check_amount, deliver_here, forward)
-
-
-def handle(agent: Agent, peer: Peer, octets: bytes) -> bytes:
+def handle(agent: Agent, peer: Peer, octets: bytes, request_id: str = "") -> bytes:
     """The reply to a Prepare from a peer: a Fulfill or a Reject, whatever happens."""
     started = time.perf_counter()
-    reply = _run(agent, peer, octets)
-    _measure(agent, reply, time.perf_counter() - started)
-    return encode(reply)
+    packet = IncomingPacket(peer, octets, request_id)
+    reply = _reply(agent, packet)
+    if not packet.answered_before:
+        _measure(agent, reply, time.perf_counter() - started)
+    encoded = encode(reply)
+    if packet.claimed_request:
+        keep_reply(agent, packet, encoded)
+    return encoded
 
 
-def _run(agent: Agent, peer: Peer, octets: bytes) -> Fulfill | Reject:
+def _reply(agent: Agent, packet: IncomingPacket) -> Fulfill | Reject:
     try:
-        incoming = IncomingPacket(peer, decode_prepare(octets))
-        for step in STEPS:
-            fulfill = step(agent, incoming)
-            if fulfill is not None:
-                return fulfill
-        raise Unreachable("no step took the packet")
+        return _run(agent, packet)
     except Rejected as rejected:
         return _reject(agent, rejected.code, rejected.message, rejected.data)
     except NextHopRejected as rejected:
@@ -86,9 +94,22 @@ def _run(agent: Agent, peer: Peer, octets: bytes) -> Fulfill | Reject:
     except InvalidPacket as error:
         return _reject(agent, Code.F01_INVALID_PACKET, str(error))
     except Exception:
-        log.exception("a packet of peer %s failed", peer.id)
+        log.exception("a packet of peer %s failed", packet.peer.id)
         agent.meter.count(Metric.INTERNAL_ERRORS)
         return _reject(agent, Code.T00_INTERNAL_ERROR, "internal error")
+
+
+def _run(agent: Agent, packet: IncomingPacket) -> Fulfill | Reject:
+    for step in INCOMING:
+        reply = step(agent, packet)
+        if reply is not None:
+            return reply
+    is_ours = is_prefix(agent.settings.own_ilp_address, packet.prepare.destination)
+    for step in FOR_US if is_ours else ONWARD:
+        reply = step(agent, packet)
+        if reply is not None:
+            return reply
+    raise Unreachable("no step took the packet")
 
 
 def _reject(agent: Agent, code: Code, message: str, data: bytes = b"") -> Reject:

@@ -8,8 +8,8 @@ from farthing.handlers import runtime
 from farthing.handlers.calls import Event, Handler, Response, flush
 from farthing.nostr.messages import Verb
 from farthing.relay.caller import Caller
-from farthing.relay.fan_out import settle_deliveries
 from farthing.relay.receive import Answer, receive
+from farthing.relay.socket_delivery import settle_deliveries
 from farthing.surface import ANSWERED
 
 DONE: Response = {"statusCode": 200}

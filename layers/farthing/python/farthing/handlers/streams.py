@@ -1,16 +1,15 @@
 """Batches of stream records: what is new in them, and which of them could not be handled."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from farthing.context import Agent
 from farthing.handlers import runtime
-from farthing.handlers.calls import Event as CallEvent
-from farthing.handlers.calls import Handler, Response, flush
-from farthing.nostr.events import Event
-from farthing.store.changes import Arrival, Change, chunk
-from farthing.store.events import StoredEvent, stored_event
+from farthing.handlers.calls import Event, Handler, Response, flush
+from farthing.store.changes import Arrival, Change, chunk, log_space_of
+from farthing.store.events import EventRecord, space_of, stored_event
+from farthing.store.spaces import Space
 from farthing.store.streams import parse_record
 from farthing.store.table import Row, Table
 
@@ -26,7 +25,7 @@ def stream_handler(
     """A handler for stream records: `read` takes from them what `handle` needs."""
     runtime.warm_up()
 
-    def handler(event: CallEvent, _context: object) -> Response:
+    def handler(event: Event, _context: object) -> Response:
         agent = runtime.agent()
         try:
             return report_failures(event["Records"], lambda records: handle(agent, read(records)))
@@ -36,35 +35,48 @@ def stream_handler(
     return handler
 
 
-def _new(records: Sequence[Record]) -> Iterator[StoredEvent]:
-    """Events that came into the table with these records. A replaced tombstone counts as new."""
-    for record in records:
-        change = parse_record(record)
+def _new(records: Sequence[Record]) -> Iterator[tuple[Space[Any], EventRecord[Any]]]:
+    """Events that came into the table with these records, each with its space. A replaced tombstone
+    counts as new."""
+    for change in map(parse_record, records):
         was = change.old is not None and "j" in change.old
-        if change.table is Table.EVENTS and change.new is not None and not was:
-            stored = stored_event(change.pk, change.new)
-            if stored is not None:
-                yield stored
+        if change.table is not Table.EVENTS or change.new is None or was:
+            continue
+        space = space_of(change.pk, change.sk)
+        stored = None if space is None else stored_event(space, change.pk, change.new)
+        if space is not None and stored is not None:
+            yield space, stored
 
 
-def new_events(records: Sequence[Record]) -> list[Event]:
-    return [stored.event for stored in _new(records)]
+def new_events(records: Sequence[Record]) -> dict[Space[Any], list[Any]]:
+    """The events that came with these records, by their space."""
+    return _by_space((space, stored.event) for space, stored in _new(records))
 
 
-def arrivals(records: Sequence[Record]) -> list[Arrival]:
+def arrivals(records: Sequence[Record]) -> dict[Space[Any], list[Arrival]]:
     """The same, as far as numbering needs to know them."""
-    return [Arrival(stored.id, stored.pubkey, stored.kind) for stored in _new(records)]
+    return _by_space(
+        (space, Arrival(stored.id, stored.pubkey, stored.kind)) for space, stored in _new(records)
+    )
 
 
-def new_entries(records: Sequence[Record]) -> list[Change]:
-    """Entries of the numbered log that came with these records."""
-    changes = map(parse_record, records)
-    return [
-        entry
-        for change in changes
-        if change.table is Table.CHANGES and change.pk.startswith("log#") and change.new
+def new_entries(records: Sequence[Record]) -> dict[Space[Any], list[Change]]:
+    """Entries of the numbered logs that came with these records, by their space."""
+    return _by_space(
+        (space, entry)
+        for change in map(parse_record, records)
+        if change.table is Table.CHANGES and change.new
+        for space in [log_space_of(change.pk)]
+        if space is not None
         for entry in chunk(Row(change.sk, change.new))
-    ]
+    )
+
+
+def _by_space(pairs: Iterable[tuple[Space[Any], T]]) -> dict[Space[Any], list[T]]:
+    found: dict[Space[Any], list[T]] = {}
+    for space, each in pairs:
+        found.setdefault(space, []).append(each)
+    return found
 
 
 def report_failures(

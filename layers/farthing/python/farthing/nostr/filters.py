@@ -31,7 +31,7 @@ class Filter:
         """Whether the event is one that was asked for. `limit` has no part in it."""
         if self.kinds is not None and event.kind not in self.kinds:
             return False
-        if self.authors is not None and event.pubkey not in self.authors:
+        if not self.has_author(event.pubkey):
             return False
         if self.ids is not None and event.id not in self.ids:
             return False
@@ -40,6 +40,9 @@ class Filter:
         if self.until is not None and event.created_at > self.until:
             return False
         return self.matches_tags(event)
+
+    def has_author(self, pubkey: str) -> bool:
+        return self.authors is None or pubkey in self.authors
 
     def matches_tags(self, event: Event) -> bool:
         return all(

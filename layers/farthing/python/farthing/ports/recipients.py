@@ -6,10 +6,11 @@ from typing import NamedTuple, Protocol
 
 
 class Part(NamedTuple):
-    """Some of an event's recipients, each as (connection id, subscription id, order)."""
+    """Some of an event's recipients, by the places at which their subscriptions stand."""
 
+    destination: str  # the kind of destination that they are
     event: str  # as JSON: an ephemeral event is stored nowhere
-    places: Sequence[tuple[str, str, int]]
+    places: Sequence[str]
     attempt: int = 0  # how often these recipients could not be reached
 
 

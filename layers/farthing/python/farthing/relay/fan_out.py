@@ -1,4 +1,4 @@
-"""New events to the subscriptions that want them. At least once, and to nobody who must not see.
+"""New events to the subscriptions that want them, wherever those deliver. At least once.
 
 A call serves so many recipients by itself. Of more, it makes parts, and leaves each part to a call
 of its own: a note for a hundred thousand subscribers is sent by many calls side by side, and a call
@@ -6,44 +6,100 @@ that fails repeats its part and not the whole.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from farthing.context import Agent
-from farthing.nostr.events import Event, known_event
-from farthing.nostr.kinds import PRIVATE_KINDS
-from farthing.nostr.messages import event_frame
-from farthing.ports.connections import Delivery
 from farthing.ports.meter import Metric
 from farthing.ports.recipients import Part
-from farthing.relay.visibility import is_visible
-from farthing.store.sessions import Place, Subscription
+from farthing.relay.destination import Destination, Source
+from farthing.relay.destinations import DESTINATIONS, destinations_of
+from farthing.store.changes import Change
+from farthing.store.spaces import NOSTR, Space
 
 log = logging.getLogger("farthing")
 
-# Told to a client that is not sent what it asked for, because the way to all clients is full.
-BUSY = "too many messages are under way to clients, try again"
-# After so many attempts, over some minutes, an event that is only wanted live is too late.
+# After so many attempts, over a minute or more, an event that is only wanted live is too late.
 _ATTEMPTS = 6
 
-Recipient = tuple[Event, Subscription]
-Candidates = Sequence[tuple[Event, Sequence[Place]]]
+Candidates = Sequence[tuple[Any, Sequence[str]]]
 
 
-def fan_out(agent: Agent, events: Sequence[Event]) -> None:
-    here, later = _divide(agent.sessions.candidates(events), agent.recipients.most_at_once)
-    if later:
-        agent.recipients.put(
-            [part for event, places in later for part in _parts(agent, event, places)]
-        )
-    _deliver(agent, here, attempt=0)
+def fan_out_all(agent: Agent, events: Mapping[Space[Any], Sequence[Any]]) -> None:
+    """The new events of every space, to those who subscribe to it."""
+    for space, some in events.items():
+        fan_out(agent, some, space)
+
+
+def fan_out(agent: Agent, events: Sequence[Any], space: Space[Any] = NOSTR) -> None:
+    """Bring events of a space to the subscriptions that get them as they are stored."""
+    _deliver(agent, events, _in_use(agent, space, Source.STORED))
+
+
+def push_all(agent: Agent, entries: Mapping[Space[Any], Sequence[Change]]) -> None:
+    """The new entries of every log, to the live subscriptions of its space."""
+    for space, some in entries.items():
+        push_changes(agent, some, space)
+
+
+def push_changes(agent: Agent, entries: Sequence[Change], space: Space[Any] = NOSTR) -> None:
+    """Bring new entries of a space's log to the subscriptions that get events as numbered."""
+    destinations = _in_use(agent, space, Source.NUMBERED)
+    if destinations and entries:
+        stored = agent.kept(space).events.get_many(entry.id for entry in entries)
+        _deliver(agent, [event.event for event in stored.values()], destinations)
+
+
+def _in_use(agent: Agent, space: Space[Any], source: Source) -> list[Destination[Any, Any]]:
+    return [
+        each for each in destinations_of(space, source) if not each.index.is_empty(agent.engine)
+    ]
+
+
+def _deliver(
+    agent: Agent, events: Sequence[Any], destinations: Iterable[Destination[Any, Any]]
+) -> None:
+    failures = []
+    for destination in destinations:
+        try:
+            _bring(agent, destination, events)
+        except Exception as failure:  # the other destinations do not wait for this one
+            failures.append(failure)
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise ExceptionGroup("several destinations did not get their events", failures)
+
+
+def _bring(agent: Agent, destination: Destination[Any, Any], events: Sequence[Any]) -> None:
+    here: Candidates = destination.index.candidates(agent.engine, events)
+    if destination.in_parts:
+        here, later = _divide(here, agent.recipients.most_at_once)
+        _leave(agent, destination, later, attempt=0)
+    _send(agent, destination, here, attempt=0)
 
 
 def deliver_part(agent: Agent, part: Part) -> None:
-    """Send an event to those of a part's recipients that are still there and want it."""
-    places = [Place(*place) for place in part.places]
-    _deliver(agent, [(known_event(part.event), places)], part.attempt)
+    """Bring an event to those of a part's recipients that are still there and want it."""
+    (destination,) = [each for each in DESTINATIONS if each.name == part.destination]
+    event = destination.index.space.parse(part.event)
+    _send(agent, destination, [(event, part.places)], part.attempt)
+
+
+def _send(
+    agent: Agent, destination: Destination[Any, Any], candidates: Candidates, attempt: int
+) -> None:
+    wanting = destination.wanting_at(agent, candidates)
+    missed = destination.deliver(agent, wanting) if wanting else ()
+    if missed and attempt + 1 >= _ATTEMPTS:
+        log.warning("gave up on %d deliveries after %d attempts", len(missed), _ATTEMPTS)
+        agent.meter.count(Metric.DELIVERIES_GIVEN_UP, len(missed))
+    elif missed:
+        places: dict[str, tuple[Any, list[str]]] = {}
+        for event, place in missed:
+            places.setdefault(event.id, (event, []))[1].append(place)
+        _leave(agent, destination, list(places.values()), attempt + 1)
 
 
 def _divide(candidates: Candidates, most: int) -> tuple[Candidates, Candidates]:
@@ -58,99 +114,20 @@ def _divide(candidates: Candidates, most: int) -> tuple[Candidates, Candidates]:
     return here, later
 
 
-def _parts(agent: Agent, event: Event, places: Iterable[Place], attempt: int = 0) -> Iterator[Part]:
-    json, waiting = event.to_json(), iter(places)
-    while some := list(islice(waiting, agent.recipients.most_at_once)):
-        yield Part(json, some, attempt)
-
-
-def _deliver(agent: Agent, candidates: Candidates, attempt: int) -> None:
-    recipients = [
-        (event, subscription)
-        for event, subscription in agent.sessions.matching(candidates)
-        if _may_see(agent, event, subscription)
+def _leave(
+    agent: Agent, destination: Destination[Any, Any], candidates: Candidates, attempt: int
+) -> None:
+    """To later calls."""
+    parts = [
+        Part(destination.name, event.to_json(), some, attempt)
+        for event, places in candidates
+        for some in _chunks(places, agent.recipients.most_at_once)
     ]
-    busy: list[Recipient] = []
-    json = cache(Event.to_json)
-    while recipients:
-        now, recipients = _one_each(recipients)
-        # Made as they go out: all at once, they would take the memory of every client's copy.
-        frames = (
-            (subscription.connection_id, event_frame(subscription.id, json(event)))
-            for event, subscription in now
-        )
-        troubles = agent.connections.post_each(frames)
-        settle_deliveries(agent, troubles.items())
-        if len(troubles) < len(now):
-            agent.meter.count(Metric.EVENTS_DELIVERED, len(now) - len(troubles))
-        # What comes later to the same client waits with what came first, in order.
-        busy += _among([*now, *recipients], troubles, Delivery.BUSY)
-        recipients = _not_among(recipients, troubles)
-    if busy:
-        _postpone(agent, busy, attempt + 1)
+    if parts:
+        agent.recipients.put(parts)
 
 
-def _one_each(
-    recipients: Sequence[Recipient],
-) -> tuple[list[Recipient], list[Recipient]]:
-    """The first for each connection, and the rest: so it is known which of them was not taken."""
-    seen: set[str] = set()
-    first: list[Recipient] = []
-    rest: list[Recipient] = []
-    for each in recipients:
-        connection_id = each[1].connection_id
-        (rest if connection_id in seen else first).append(each)
-        seen.add(connection_id)
-    return first, rest
-
-
-def _among(
-    recipients: Iterable[Recipient],
-    troubles: dict[str, Delivery],
-    delivery: Delivery,
-) -> list[Recipient]:
-    return [each for each in recipients if troubles.get(each[1].connection_id) is delivery]
-
-
-def _not_among(recipients: Iterable[Recipient], troubles: dict[str, Delivery]) -> list[Recipient]:
-    """Those who can be sent more: another frame may be small enough."""
-    on = (None, Delivery.TOO_LARGE)
-    return [each for each in recipients if troubles.get(each[1].connection_id) in on]
-
-
-def _postpone(agent: Agent, busy: Sequence[Recipient], attempt: int) -> None:
-    if attempt >= _ATTEMPTS:
-        log.warning("gave up on %d deliveries after %d attempts", len(busy), attempt)
-        agent.meter.count(Metric.DELIVERIES_GIVEN_UP, len(busy))
-        return
-    by_event: dict[Event, list[Place]] = {}
-    for event, subscription in busy:
-        place = Place(subscription.connection_id, subscription.id, subscription.order)
-        by_event.setdefault(event, []).append(place)
-    agent.recipients.put(
-        [part for event in by_event for part in _parts(agent, event, by_event[event], attempt)]
-    )
-
-
-def _may_see(agent: Agent, event: Event, subscription: Subscription) -> bool:
-    if event.kind not in PRIVATE_KINDS:
-        return True
-    # Looked up only here: few events are private, and who is authenticated may have changed.
-    connection = agent.sessions.get(subscription.connection_id)
-    return connection is not None and is_visible(event, connection.pubkeys)
-
-
-def settle_deliveries(agent: Agent, deliveries: Iterable[tuple[str, Delivery]]) -> None:
-    """Draw the consequences of what became of frames on their way to clients."""
-    for connection_id, delivery in deliveries:
-        match delivery:
-            case Delivery.GONE:
-                agent.meter.count(Metric.CONNECTIONS_FORGOTTEN)
-                agent.sessions.disconnect(connection_id)
-            case Delivery.SLOW:
-                agent.meter.count(Metric.CLIENTS_TOO_SLOW)
-                agent.connections.close(connection_id)
-            case Delivery.TOO_LARGE:
-                agent.meter.count(Metric.FRAMES_TOO_LARGE)
-            case Delivery.BUSY:
-                agent.meter.count(Metric.DELIVERIES_POSTPONED)
+def _chunks(places: Iterable[str], most: int) -> Iterator[list[str]]:
+    waiting = iter(places)
+    while some := list(islice(waiting, most)):
+        yield some

@@ -4,25 +4,28 @@ Records come at least once, from several shards, in any order. Each event gets o
 that meets a number already given, or a counter that has moved, writes nothing and is made anew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from farthing.context import Agent
 from farthing.store.changes import AlreadyNumbered, Arrival, CounterMoved
+from farthing.store.spaces import NOSTR, Space
 from farthing.store.table import Contended
 
 # Each loss of the race means that another shard has made progress.
 _ATTEMPTS = 100
 
 
-def number_events(agent: Agent, arrivals: Sequence[Arrival]) -> int:
-    """Number the events that have no number yet. How many those were."""
+def number_events(agent: Agent, arrivals: Sequence[Arrival], space: Space[Any] = NOSTR) -> int:
+    """Number the events that have no number yet in their space's log. How many those were."""
+    log = agent.kept(space).changes
     waiting = list({arrival.id: arrival for arrival in arrivals}.values())
     numbered = 0
     for _ in range(_ATTEMPTS + len(waiting)):
         if not waiting:
             return numbered
         try:
-            done = agent.changes.append(agent.changes.counter(), waiting)
+            done = log.append(log.counter(), waiting)
         except AlreadyNumbered as known:
             waiting = [arrival for arrival in waiting if arrival.id not in known.ids]
         except (CounterMoved, Contended):
@@ -31,3 +34,9 @@ def number_events(agent: Agent, arrivals: Sequence[Arrival]) -> int:
             numbered += done
             waiting = waiting[done:]
     raise Contended("the counter is being moved by others")
+
+
+def number_all(agent: Agent, arrivals: Mapping[Space[Any], Sequence[Arrival]]) -> None:
+    """Number the events of every space, each in its own log."""
+    for space, some in arrivals.items():
+        number_events(agent, some, space)

@@ -12,8 +12,9 @@ is read only as far as later commits stand behind it.
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from farthing.store.spaces import NOSTR, PUBKEY_DIGITS, SPACES, Space
 from farthing.store.table import (
     MAX_TRANSACTION,
     Absent,
@@ -21,6 +22,7 @@ from farthing.store.table import (
     Contended,
     Engine,
     Equals,
+    Key,
     Put,
     Query,
     Row,
@@ -35,7 +37,8 @@ BUCKET = 10_000
 # its id and under its author.
 MOST_AT_ONCE = (MAX_TRANSACTION - 2) // 2
 
-_COUNTER = ("counter", "counter")
+_COUNTER = "counter"
+_LOG = "log#"
 _NUMBER = "n"
 _ID, _PUBKEY, _KIND = 64, 64, 4  # characters of an entry's parts
 _ENTRY = _ID + _PUBKEY + _KIND
@@ -75,20 +78,33 @@ class AlreadyNumbered(Exception):
         self.ids = ids
 
 
-def _log(number: int) -> str:
-    return f"log#{(number - 1) // BUCKET}"
-
-
 def _sort_key(number: int) -> str:
     return f"{number:015d}"
 
 
 class ChangeLog:
-    def __init__(self, engine: Engine) -> None:
+    """The log of one space: each has a counter of its own, so that no log has gaps."""
+
+    def __init__(self, engine: Engine, space: Space[Any] = NOSTR) -> None:
         self._engine = engine
+        self._space = space
+        self._prefix = space.prefix
+
+    @property
+    def _counter(self) -> Key:
+        return f"{self._prefix}{_COUNTER}", _COUNTER
+
+    def _log(self, number: int) -> str:
+        return f"{self._prefix}{_LOG}{(number - 1) // BUCKET}"
+
+    def _by_id(self, event_id: str) -> Key:
+        return f"{self._prefix}id#{event_id}", _NUMBER
+
+    def _by_author(self, author: str) -> str:
+        return f"{self._prefix}by#{self._space.author_list(author)}"
 
     def counter(self) -> int:
-        item = self._engine.get(Table.CHANGES, *_COUNTER)
+        item = self._engine.get(Table.CHANGES, *self._counter)
         return 0 if item is None else int(item[_NUMBER])
 
     def last_number(self) -> int:
@@ -96,20 +112,20 @@ class ChangeLog:
         has been streamed, while the counter does not."""
         last = self.counter()
         while (
-            item := self._engine.get(Table.CHANGES, _log(last + 1), _sort_key(last + 1))
+            item := self._engine.get(Table.CHANGES, self._log(last + 1), _sort_key(last + 1))
         ) is not None:
             last += len(item["e"]) // _ENTRY
         return last
 
     def number_of(self, event_id: str) -> int | None:
-        item = self._engine.get(Table.CHANGES, f"id#{event_id}", _NUMBER)
+        item = self._engine.get(Table.CHANGES, *self._by_id(event_id))
         return None if item is None else int(item[_NUMBER])
 
     def numbers_of(self, event_ids: Iterable[str]) -> dict[str, int]:
         """The numbers of those that have one."""
-        keys = [(f"id#{event_id}", _NUMBER) for event_id in event_ids]
+        keys = {self._by_id(event_id): event_id for event_id in event_ids}
         found = self._engine.get_many(Table.CHANGES, keys)
-        return {pk.removeprefix("id#"): int(item[_NUMBER]) for (pk, _), item in found.items()}
+        return {keys[key]: int(item[_NUMBER]) for key, item in found.items()}
 
     @property
     def most_at_once(self) -> int:
@@ -120,7 +136,7 @@ class ChangeLog:
         room = BUCKET - last % BUCKET
         batch = arrivals[: min(self.most_at_once, room)]
         try:
-            self._engine.transact(_writes(last, batch))
+            self._engine.transact(self._writes(last, batch))
         except TransactionCancelled as cancelled:
             known = {
                 arrival.id
@@ -135,13 +151,18 @@ class ChangeLog:
     def between(
         self, since: int, last: int, authors: Sequence[str] | None = None
     ) -> Iterator[Change]:
-        """Entries above `since`, up to `last`, ascending; with `authors`, only theirs."""
+        """Entries above `since`, up to `last`, ascending; with `authors`, only theirs, and those of
+        keys that begin alike as far as the space lists authors by."""
         if authors is None:
             return self._from_log(since, last)
         settled = max(since, last - _UNSETTLED)
-        lists = [self._from_author(author, since, settled) for author in authors]
-        wanted = frozenset(authors)
-        newest = (entry for entry in self._from_log(settled, last) if entry.pubkey in wanted)
+        wanted = frozenset(map(self._space.author_list, authors))
+        lists = [self._from_author(author, since, settled) for author in sorted(wanted)]
+        newest = (
+            entry
+            for entry in self._from_log(settled, last)
+            if self._space.author_list(entry.pubkey) in wanted
+        )
         return chain(heapq.merge(*lists), newest if wanted else ())
 
     def _from_log(self, since: int, last: int) -> Iterator[Change]:
@@ -159,7 +180,7 @@ class ChangeLog:
 
     def _from_bucket(self, first: int, last: int) -> Iterator[Change]:
         """Entries from `first` on, in the bucket that it belongs to."""
-        pk = _log(first)
+        pk = self._log(first)
         # The chunk that holds the first one begins at or before it.
         floor = self._engine.query(
             Query(Table.CHANGES, pk, high=_sort_key(first), backward=True, limit=1)
@@ -173,26 +194,29 @@ class ChangeLog:
         if since >= last:
             return
         query = Query(
-            Table.CHANGES, f"by#{author}", _sort_key(since + 1), _sort_key(last),
+            Table.CHANGES, self._by_author(author), _sort_key(since + 1), _sort_key(last),
             limit=_AUTHOR_PAGE,
         )  # fmt: skip
         for row in read_all(self._engine, query):
-            yield Change(int(row.sk), row.item["i"], author, row.item["k"])
+            pubkey = row.item.get("p", author)
+            yield Change(int(row.sk), row.item["i"], pubkey, row.item["k"])
 
-
-def _writes(last: int, batch: Sequence[Arrival]) -> list[TransactWrite]:
-    first = last + 1
-    unmoved: Condition = Equals(_NUMBER, last) if last else Absent()
-    entries = "".join(f"{event.id}{event.pubkey}{event.kind:04x}" for event in batch)
-    writes: list[TransactWrite] = [
-        Put(Table.CHANGES, *_COUNTER, {_NUMBER: last + len(batch)}, unmoved),
-        Put(Table.CHANGES, _log(first), _sort_key(first), {"e": entries}, Absent()),
-    ]
-    for number, event in enumerate(batch, first):
-        writes.append(Put(Table.CHANGES, f"id#{event.id}", _NUMBER, {_NUMBER: number}, Absent()))
-        by_author = {"i": event.id, "k": event.kind}
-        writes.append(Put(Table.CHANGES, f"by#{event.pubkey}", _sort_key(number), by_author))
-    return writes
+    def _writes(self, last: int, batch: Sequence[Arrival]) -> list[TransactWrite]:
+        first = last + 1
+        unmoved: Condition = Equals(_NUMBER, last) if last else Absent()
+        entries = "".join(f"{event.id}{event.pubkey}{event.kind:04x}" for event in batch)
+        writes: list[TransactWrite] = [
+            Put(Table.CHANGES, *self._counter, {_NUMBER: last + len(batch)}, unmoved),
+            Put(Table.CHANGES, self._log(first), _sort_key(first), {"e": entries}, Absent()),
+        ]
+        for number, event in enumerate(batch, first):
+            writes.append(Put(Table.CHANGES, *self._by_id(event.id), {_NUMBER: number}, Absent()))
+            by_author: dict[str, Any] = {"i": event.id, "k": event.kind}
+            if self._space.author_digits < PUBKEY_DIGITS:  # the list does not say whose it is
+                by_author["p"] = event.pubkey
+            pk = self._by_author(event.pubkey)
+            writes.append(Put(Table.CHANGES, pk, _sort_key(number), by_author))
+        return writes
 
 
 def chunk(row: Row) -> Iterator[Change]:
@@ -206,3 +230,8 @@ def chunk(row: Row) -> Iterator[Change]:
             entry[_ID : _ID + _PUBKEY],
             int(entry[_ID + _PUBKEY :], 16),
         )
+
+
+def log_space_of(pk: str) -> Space[Any] | None:
+    """The space whose log a partition of the changes table belongs to; None if to no log."""
+    return next((each for each in SPACES if pk.startswith(f"{each.prefix}{_LOG}")), None)

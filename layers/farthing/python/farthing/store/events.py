@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Generic
 
-from farthing.nostr.events import Event, is_hex64, known_event
-from farthing.nostr.kinds import Keeping, Kind, keeping
+from farthing.nostr.events import Event
+from farthing.nostr.kinds import Keeping
 from farthing.store.payment import Payment, raise_if_refused
-from farthing.store.postings import posting_keys, postings_of, short_value
+from farthing.store.postings import Lists, short_value
+from farthing.store.spaces import SPACES, E, Space, Storable
 from farthing.store.table import (
     EXPIRES,
     Absent,
@@ -25,6 +26,7 @@ from farthing.store.table import (
     Engine,
     Equals,
     Item,
+    Key,
     Put,
     Table,
     TransactionCancelled,
@@ -45,7 +47,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class StoredEvent:
+class EventRecord(Generic[E]):
     """An event as it is kept: its JSON goes out as it is, and is parsed only where need be."""
 
     id: str
@@ -53,15 +55,19 @@ class StoredEvent:
     kind: int
     created_at: int
     json: str
+    parse: Callable[[str], E]
     payment: str | None = None  # reference of what paid for it
     written: int = 0  # second in which it was written
 
     @cached_property
-    def event(self) -> Event:
-        return known_event(self.json)
+    def event(self) -> E:
+        return self.parse(self.json)
 
 
-def event_item(event: Event, written: int, payment: Payment | None = None) -> Item:
+StoredEvent = EventRecord[Event]
+
+
+def event_item(event: Storable, written: int, payment: Payment | None = None) -> Item:
     item = {
         "j": event.to_json(),
         "p": event.pubkey,
@@ -76,22 +82,44 @@ def event_item(event: Event, written: int, payment: Payment | None = None) -> It
     return item
 
 
-def stored_event(event_id: str, item: Item) -> StoredEvent | None:
+def event_key(space: Space[Any], event_id: str) -> Key:
+    """Where an event stands. The sort key names the space as well: whoever looks for the items of
+    one format by their sort key, as jobs do that read a whole export, does not meet another's."""
+    return f"{space.prefix}{event_id}", f"{space.prefix}{_EVENT}"
+
+
+def stored_event(space: Space[E], pk: str, item: Item) -> EventRecord[E] | None:
     """The event in an item of the events table; None for a tombstone."""
     if "j" not in item:
         return None
-    return StoredEvent(
-        event_id, item["p"], item["k"], item["c"], item["j"], item.get("r"), item.get("w", 0)
+    return EventRecord(
+        pk.removeprefix(space.prefix),
+        item["p"],
+        item["k"],
+        item["c"],
+        item["j"],
+        space.parse,
+        item.get("r"),
+        item.get("w", 0),
     )
 
 
-def _address_key(address: str) -> str:
-    kind, pubkey, d = address.split(":", 2)
-    return f"a#{kind}:{pubkey}:{short_value(d)}"
+def space_of(pk: str, sk: str) -> Space[Any] | None:
+    """The space of an event's key in the events table; None for an item that holds no event."""
+    for space in SPACES:
+        if sk == f"{space.prefix}{_EVENT}" and pk.startswith(space.prefix):
+            return space
+    return None
 
 
-class EventStore:
-    def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.time) -> None:
+class EventStore(Generic[E]):
+    """The events of one space."""
+
+    def __init__(
+        self, engine: Engine, space: Space[E], *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.space = space
+        self.lists = Lists(space)
         self._engine = engine
         self._clock = clock
 
@@ -99,22 +127,24 @@ class EventStore:
     def _now(self) -> int:
         return int(self._clock())
 
-    def get(self, event_id: str) -> StoredEvent | None:
-        item = self._engine.get(Table.EVENTS, event_id, _EVENT)
-        return None if item is None else stored_event(event_id, item)
+    def get(self, event_id: str) -> EventRecord[E] | None:
+        pk, sk = event_key(self.space, event_id)
+        item = self._engine.get(Table.EVENTS, pk, sk)
+        return None if item is None else stored_event(self.space, pk, item)
 
-    def get_many(self, ids: Iterable[str]) -> dict[str, StoredEvent]:
-        items = self._engine.get_many(Table.EVENTS, [(event_id, _EVENT) for event_id in ids])
-        found = {pk: stored_event(pk, item) for (pk, _), item in items.items()}
-        return {event_id: event for event_id, event in found.items() if event is not None}
+    def get_many(self, ids: Iterable[str]) -> dict[str, EventRecord[E]]:
+        keys = [event_key(self.space, event_id) for event_id in ids]
+        items = self._engine.get_many(Table.EVENTS, keys)
+        found = (stored_event(self.space, pk, item) for (pk, _), item in items.items())
+        return {event.id: event for event in found if event is not None}
 
     def was_here(self, event_id: str) -> bool:
         """Whether the event is stored, or was until its author deleted it."""
-        return self._engine.get(Table.EVENTS, event_id, _EVENT) is not None
+        return self._engine.get(Table.EVENTS, *event_key(self.space, event_id)) is not None
 
     def save(
         self,
-        event: Event,
+        event: E,
         beside: Callable[[], Any] = lambda: None,
         payment: Payment | None = None,
     ) -> Outcome:
@@ -131,24 +161,24 @@ class EventStore:
         outcome = self._save_once(event, payment)
         if outcome is Outcome.DELETED:
             self._drop_postings(event)  # for good: nobody can store it any more
-        if event.kind == Kind.DELETION and outcome is not Outcome.DELETED:
+        if event.kind == self.space.deletion_kind and outcome is not Outcome.DELETED:
             # Also when it was stored before: that attempt may have ended halfway.
             self._delete_targets(event)
         return outcome
 
-    def _save_once(self, event: Event, payment: Payment | None) -> Outcome:
+    def _save_once(self, event: E, payment: Payment | None) -> Outcome:
         condition: Condition = Absent()
-        item = event_item(event, self._now, payment)
+        key, item = event_key(self.space, event.id), event_item(event, self._now, payment)
         for _ in range(_ATTEMPTS):
             try:
-                self._commit(Put(Table.EVENTS, event.id, _EVENT, item, condition), payment)
+                self._commit(Put(Table.EVENTS, *key, item, condition), payment)
                 return Outcome.STORED
             except ConditionFailed as failure:
                 if failure.current is None:  # gone between the two looks
                     condition = Absent()
                 elif "j" in failure.current:
                     return Outcome.DUPLICATE
-                elif _is_deleted(event, failure.current):
+                elif self._is_deleted(event, failure.current):
                     return Outcome.DELETED
                 else:  # the tombstone has no say over this event
                     condition = Equals("by", failure.current["by"])
@@ -165,9 +195,9 @@ class EventStore:
             raise ConditionFailed(cancelled.current[0]) from None
 
     def _save_version(
-        self, event: Event, address: str, beside: Callable[[], Any], payment: Payment | None
+        self, event: E, address: str, beside: Callable[[], Any], payment: Payment | None
     ) -> Outcome:
-        key = _address_key(address)
+        key = self._address_key(address)
         condition: Condition = Absent()
         _, current = self._engine.together(beside, lambda: self._address(key))
         for attempt in range(_ATTEMPTS):
@@ -183,13 +213,13 @@ class EventStore:
                 partial(self._current_version, current),
             )
             item = event_item(event, self._now, payment)
-            writes = _replacement(event, key, current, condition, item)
+            writes = self._replacement(event, key, current, condition, item)
             try:
                 self._engine.transact([*writes, *(payment.writes if payment else ())])
             except TransactionCancelled as cancelled:
                 raise_if_refused(cancelled, len(writes))
                 standing = cancelled.current[1]
-                if standing is not None and _is_deleted(event, standing):
+                if standing is not None and self._is_deleted(event, standing):
                     self._drop_postings(event)
                     return Outcome.DELETED
                 if standing is not None and "by" in standing:
@@ -201,53 +231,54 @@ class EventStore:
             return Outcome.STORED
         raise Contended("the address is being written by others")
 
-    def _address(self, key: str) -> Item | None:
-        return self._engine.get(Table.EVENTS, key, _ADDRESS)
+    def _address_key(self, address: str) -> Key:
+        kind, pubkey, name = address.split(":", 2)
+        return f"{self.space.prefix}a#{kind}:{pubkey}:{short_value(name)}", _ADDRESS
 
-    def _current_version(self, address: Item | None) -> StoredEvent | None:
+    def _address(self, key: Key) -> Item | None:
+        return self._engine.get(Table.EVENTS, *key)
+
+    def _current_version(self, address: Item | None) -> EventRecord[E] | None:
         return self.get(address["id"]) if address and "id" in address else None
 
-    def _write_postings(self, event: Event) -> None:
-        self._engine.write_batch(postings_of(event, self._now), deferred=True)
+    def _write_postings(self, event: E) -> None:
+        self._engine.write_batch(self.lists.postings(event, self._now), deferred=True)
 
-    def _drop_postings(self, event: Event) -> None:
-        self._engine.write_batch([Delete(Table.POSTINGS, pk, sk) for pk, sk in posting_keys(event)])
+    def _drop_postings(self, event: E) -> None:
+        keys = self.lists.keys(event)
+        self._engine.write_batch([Delete(Table.POSTINGS, pk, sk) for pk, sk in keys])
 
-    def _delete_targets(self, deletion: Event) -> None:
-        """What a kind 5 names by `e` and `a`, as far as it is its author's own (NIP-09)."""
-        ids = [value for value in dict.fromkeys(deletion.values("e")) if is_hex64(value)]
-        items = self._engine.get_many(Table.EVENTS, [(event_id, _EVENT) for event_id in ids])
-        addresses = dict.fromkeys(deletion.values("a"))
+    def _delete_targets(self, deletion: E) -> None:
+        """Delete what the event names, as far as it is its author's own."""
+        ids, addresses = self.space.targets(deletion)
+        keys = {each: event_key(self.space, each) for each in ids}
+        items = self._engine.get_many(Table.EVENTS, keys.values())
         self._engine.together(
             *(
-                partial(self._delete_event, each, deletion.pubkey, items.get((each, _EVENT)))
+                partial(self._delete_event, keys[each], deletion.pubkey, items.get(keys[each]))
                 for each in ids
             ),
-            *(
-                partial(self._delete_address, address, deletion.created_at)
-                for address in addresses
-                if _owns_address(deletion.pubkey, address)
-            ),
+            *(partial(self._delete_address, address, deletion.created_at) for address in addresses),
         )
 
-    def _delete_event(self, event_id: str, pubkey: str, current: Item | None) -> None:
+    def _delete_event(self, key: Key, pubkey: str, current: Item | None) -> None:
         for _ in range(_ATTEMPTS):
-            tombstone, condition = _tombstone(current, pubkey)
+            tombstone, condition = self._tombstone(current, pubkey)
             if tombstone is None:
                 return
             try:
-                self._engine.write(Put(Table.EVENTS, event_id, _EVENT, tombstone, condition))
+                self._engine.write(Put(Table.EVENTS, *key, tombstone, condition))
             except ConditionFailed as failure:
                 current = failure.current
                 continue
-            deleted = stored_event(event_id, current) if current else None
+            deleted = stored_event(self.space, key[0], current) if current else None
             if deleted is not None:
                 self._drop_postings(deleted.event)
             return
         raise Contended("the event is being written by others")
 
     def _delete_address(self, address: str, until: int) -> None:
-        key = _address_key(address)
+        key = self._address_key(address)
         for _ in range(_ATTEMPTS):
             current = self._address(key)
             standing = current or {}
@@ -256,7 +287,7 @@ class EventStore:
             if standing.get("deleted", -1) >= until and deleted is None:
                 return
             try:
-                self._engine.transact(_address_deletion(key, current, until, deleted))
+                self._engine.transact(self._address_deletion(key, current, until, deleted))
             except TransactionCancelled:
                 continue
             if deleted is not None:
@@ -264,13 +295,54 @@ class EventStore:
             return
         raise Contended("the address is being written by others")
 
+    def _is_deleted(self, event: E, tombstone: Item) -> bool:
+        """Whether a tombstone counts: only its author deletes an event, and nobody a deletion."""
+        return event.pubkey in tombstone.get("by", ()) and event.kind != self.space.deletion_kind
 
-def _is_deleted(event: Event, tombstone: Item) -> bool:
-    """Whether a tombstone counts: only its author deletes an event, and nobody a deletion."""
-    return event.pubkey in tombstone.get("by", ()) and event.kind != Kind.DELETION
+    def _replacement(
+        self, event: E, key: Key, current: Item | None, condition: Condition, item: Item
+    ) -> list[TransactWrite]:
+        address: dict[str, Any] = {"id": event.id, "c": event.created_at}
+        if current is not None and "deleted" in current:
+            address["deleted"] = current["deleted"]
+        writes: list[TransactWrite] = [
+            _address_put(key, current, address),
+            Put(Table.EVENTS, *event_key(self.space, event.id), item, condition),
+        ]
+        if current is not None and "id" in current:
+            writes.append(Delete(Table.EVENTS, *event_key(self.space, current["id"])))
+        return writes
+
+    def _address_deletion(
+        self, key: Key, current: Item | None, until: int, deleted: EventRecord[E] | None
+    ) -> list[TransactWrite]:
+        standing = current or {}
+        # Kept as what older versions are measured against, even where the event itself is gone.
+        address = {name: standing[name] for name in ("id", "c") if name in standing}
+        address["deleted"] = max(until, standing.get("deleted", -1))
+        writes: list[TransactWrite] = [_address_put(key, current, address)]
+        if deleted is not None:
+            tombstone = {"by": [deleted.pubkey]}
+            writes.append(Put(Table.EVENTS, *event_key(self.space, deleted.id), tombstone))
+        return writes
+
+    def _tombstone(self, current: Item | None, pubkey: str) -> tuple[Item | None, Condition]:
+        """What takes the place of a deleted event, or None where there is nothing to do.
+
+        An event that we have not seen yet gets one as well: the deletion may be here first. It then
+        counts only for the one key that turns out to be the author's.
+        """
+        if current is None:
+            return {"by": [pubkey]}, Absent()
+        if "j" not in current:
+            by = current["by"]
+            done = pubkey in by or len(by) >= _MOST_DELETERS
+            return (None if done else {"by": [*by, pubkey]}), Equals("by", by)
+        mine = current["p"] == pubkey and current["k"] != self.space.deletion_kind
+        return ({"by": [pubkey]} if mine else None), Equals("p", pubkey)
 
 
-def _refusal(event: Event, current: Item | None) -> Outcome | None:
+def _refusal(event: Storable, current: Item | None) -> Outcome | None:
     """Why the version may not take its address, given what stands there."""
     if current is None:
         return None
@@ -283,67 +355,8 @@ def _refusal(event: Event, current: Item | None) -> Outcome | None:
     return None
 
 
-def _replacement(
-    event: Event,
-    key: str,
-    current: Item | None,
-    condition: Condition,
-    item: Item,
-) -> list[TransactWrite]:
-    address: dict[str, Any] = {"id": event.id, "c": event.created_at}
-    if current is not None and "deleted" in current:
-        address["deleted"] = current["deleted"]
-    writes: list[TransactWrite] = [
-        _address_put(key, current, address),
-        Put(Table.EVENTS, event.id, _EVENT, item, condition),
-    ]
-    if current is not None and "id" in current:
-        writes.append(Delete(Table.EVENTS, current["id"], _EVENT))
-    return writes
-
-
-def _address_deletion(
-    key: str, current: Item | None, until: int, deleted: StoredEvent | None
-) -> list[TransactWrite]:
-    standing = current or {}
-    # Kept as what older versions are measured against, even where the event itself is gone.
-    address = {name: standing[name] for name in ("id", "c") if name in standing}
-    address["deleted"] = max(until, standing.get("deleted", -1))
-    writes: list[TransactWrite] = [_address_put(key, current, address)]
-    if deleted is not None:
-        tombstone = {"by": [deleted.pubkey]}
-        writes.append(Put(Table.EVENTS, deleted.id, _EVENT, tombstone))
-    return writes
-
-
-def _address_put(key: str, current: Item | None, address: Item) -> Put:
+def _address_put(key: Key, current: Item | None, address: Item) -> Put:
     """The address under the condition that nobody has changed it since it was read."""
     version = 0 if current is None else current["v"]
     condition: Condition = Absent() if current is None else Equals("v", version)
-    return Put(Table.EVENTS, key, _ADDRESS, {**address, "v": version + 1}, condition)
-
-
-def _tombstone(current: Item | None, pubkey: str) -> tuple[Item | None, Condition]:
-    """What takes the place of a deleted event, or None where there is nothing to do.
-
-    An event that we have not seen yet gets one as well: the deletion may be here first. It then
-    counts only for the one key that turns out to be the author's.
-    """
-    if current is None:
-        return {"by": [pubkey]}, Absent()
-    if "j" not in current:
-        by = current["by"]
-        done = pubkey in by or len(by) >= _MOST_DELETERS
-        return (None if done else {"by": [*by, pubkey]}), Equals("by", by)
-    mine = current["p"] == pubkey and current["k"] != Kind.DELETION
-    return ({"by": [pubkey]} if mine else None), Equals("p", pubkey)
-
-
-def _owns_address(pubkey: str, address: str) -> bool:
-    parts = address.split(":", 2)
-    if len(parts) != 3 or not parts[0].isdecimal() or not parts[0].isascii():
-        return False
-    kind = keeping(int(parts[0])) if len(parts[0]) <= 5 else Keeping.REGULAR
-    if kind is Keeping.REPLACEABLE:
-        return parts[1] == pubkey and parts[2] == ""
-    return kind is Keeping.ADDRESSABLE and parts[1] == pubkey
+    return Put(Table.EVENTS, *key, {**address, "v": version + 1}, condition)

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from farthing.store.payment import Payment, PaymentRefused
+from farthing.store.receipts import Forwarded, Receipt, receipt_of, receipts_of
 from farthing.store.table import (
     EXPIRES,
     Absent,
@@ -95,29 +96,6 @@ class Balance(NamedTuple):
     owed: int = 0  # what the limit is held against
 
 
-class Receipt(NamedTuple):
-    """What a fulfilled packet paid for."""
-
-    peer: str
-    condition: str
-    event_id: str
-    amount: int
-    price: int
-    time: int
-    fulfillment: str
-    kind: int
-    size: int
-    scheme: str
-    event_expires: int | None = None  # when the event leaves by itself (NIP-40)
-    next_hop: str = ""  # whom the packet was forwarded to, and with how much
-    outgoing: int = 0
-
-    @property
-    def reference(self) -> str:
-        """What an event that this paid for carries."""
-        return f"{self.peer}#{self.condition}"
-
-
 @dataclass(frozen=True, slots=True)
 class Hold:
     peer: str
@@ -152,10 +130,6 @@ def _balance_key(peer: str) -> str:
 
 def balance_place(peer: str) -> tuple[str, str]:
     return _balance_key(peer), _BALANCE
-
-
-def _receipt_key(peer: str, condition: str, event_id: str) -> tuple[str, str]:
-    return f"receipt#{peer}", f"{condition}#{event_id}"
 
 
 class Ledger:
@@ -227,6 +201,12 @@ class Ledger:
         found = self._engine.get_many(Table.LEDGER, keys)
         return next((_peer(found[key]) for key in keys if key in found), None)
 
+    def records_of(self, peer: Peer) -> dict[str, Peer | None]:
+        """The records that lead to a peer, by what leads there: id, token, pubkey, address."""
+        places = {sk if pk != _PEERS else "id": (pk, sk) for pk, sk in _places(peer)}
+        found = self._engine.get_many(Table.LEDGER, places.values())
+        return {name: _peer(found.get(place)) for name, place in places.items()}
+
     def peers(self) -> Iterator[Peer]:
         for row in read_all(self._engine, Query(Table.LEDGER, _PEERS)):
             peer = _peer(row.item)
@@ -251,13 +231,21 @@ class Ledger:
         item = self._engine.get(Table.LEDGER, _balance_key(peer_id), _BALANCE)
         return Balance() if item is None else Balance(**item)
 
-    def receipt(self, peer_id: str, condition: str, event_id: str) -> Receipt | None:
-        item = self._engine.get(Table.LEDGER, *_receipt_key(peer_id, condition, event_id))
-        return None if item is None else Receipt(**item)
+    def receipt(self, receipt: Receipt) -> Receipt | None:
+        """The receipt that stands where this one would be written."""
+        item = self._engine.get(Table.LEDGER, *receipt.key)
+        return None if item is None else receipt_of(item)
+
+    def forwarded_before(self, peer_id: str, condition: str, digest: str) -> Receipt | None:
+        """A receipt for forwarding a packet of this peer with this condition, destination, amount
+        and data. There may be several: each packet that was sent on has its own."""
+        first = f"{condition}#{digest}#"
+        query = Query(Table.LEDGER, receipts_of(peer_id), low=first, high=f"{first}~", limit=1)
+        return next((receipt_of(row.item) for row in self._engine.query(query).rows), None)
 
     def receipts(self, peer_id: str) -> Iterator[Receipt]:
-        for row in read_all(self._engine, Query(Table.LEDGER, f"receipt#{peer_id}")):
-            yield Receipt(**row.item)
+        for row in read_all(self._engine, Query(Table.LEDGER, receipts_of(peer_id))):
+            yield receipt_of(row.item)
 
     def payment(self, receipt: Receipt, max_balance: int) -> Payment:
         """A payment at once, to be committed in one transaction with what it pays for.
@@ -265,8 +253,7 @@ class Ledger:
         The receipt comes first: it is there already if the packet is a repeat. PaymentRefused if
         the amount alone is over the limit.
         """
-        pk, sk = _receipt_key(receipt.peer, receipt.condition, receipt.event_id)
-        writes: list[TransactWrite] = [Put(Table.LEDGER, pk, sk, receipt._asdict(), Absent())]
+        writes: list[TransactWrite] = [Put(Table.LEDGER, *receipt.key, receipt.item(), Absent())]
         if receipt.amount > max_balance:
             raise PaymentRefused([False, True], [None, None])
         if receipt.amount:
@@ -276,11 +263,12 @@ class Ledger:
 
     def forwarded(self, receipt: Receipt) -> list[TransactWrite]:
         """What goes along when a held amount is kept for a packet that was forwarded."""
-        pk, sk = _receipt_key(receipt.peer, receipt.condition, receipt.event_id)
-        writes: list[TransactWrite] = [Put(Table.LEDGER, pk, sk, receipt._asdict(), Absent())]
-        if receipt.outgoing:
-            owed = {"payable": receipt.outgoing}
-            writes.append(Add(Table.LEDGER, _balance_key(receipt.next_hop), _BALANCE, owed))
+        purpose = receipt.purpose
+        assert isinstance(purpose, Forwarded)
+        writes: list[TransactWrite] = [Put(Table.LEDGER, *receipt.key, receipt.item(), Absent())]
+        if purpose.outgoing:
+            owed = {"payable": purpose.outgoing}
+            writes.append(Add(Table.LEDGER, _balance_key(purpose.next_hop), _BALANCE, owed))
         return writes
 
     # Holds, for packets whose end lies with others

@@ -3,27 +3,23 @@ and read only the events that are sent.
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
+from typing import Any, Generic
 
-from farthing.nostr.filters import Filter
-from farthing.nostr.kinds import PRIVATE_KINDS
-from farthing.store.events import EventStore, StoredEvent
+from farthing.store.events import EventRecord, EventStore
 from farthing.store.postings import (
+    Lists,
     Posting,
     Postings,
-    by_author,
-    by_author_and_kind,
-    by_kind,
-    by_tag,
-    everything,
     highest_sort_key,
     lowest_sort_key,
     posting_of,
     postings_in,
     sort_key,
 )
+from farthing.store.spaces import E, Wanted
 from farthing.store.table import MAX_BATCH_GET, Engine, Page, Query, Table, read_pages
 
 # Above this many (author, kind) pairs one list an author, with the kinds checked on the posting,
@@ -36,10 +32,10 @@ _LARGEST_PAGE = 1000
 _SCAN_PAGE = 4000
 
 
-Visible = Callable[[StoredEvent], bool]
+Visible = Callable[[EventRecord[E]], bool]
 
 
-def to_all(_: StoredEvent) -> bool:
+def to_all(_: EventRecord[Any]) -> bool:
     return True
 
 
@@ -68,21 +64,30 @@ class Plan:
     answered_tag: str | None = None
 
 
-def plan(filter: Filter) -> Plan:
+def plan(filter: Wanted[Any], lists: Lists) -> Plan:
     """The most selective lists for a filter without ids."""
     if filter.authors is not None:
         authors = sorted(filter.authors)
         if filter.kinds is not None and len(authors) * len(filter.kinds) <= _MOST_PAIRS:
             kinds = sorted(filter.kinds)
-            return Plan([by_author_and_kind(author, kind) for author in authors for kind in kinds])
+            return _plan(lists.by_author_and_kind(each, kind) for each in authors for kind in kinds)
         if not filter.tags or len(authors) <= min(map(len, filter.tags.values())):
-            return Plan([by_author(author) for author in authors])
+            return _plan(map(lists.by_author, authors))
     if filter.tags:
-        letter = min(filter.tags, key=lambda letter: (len(filter.tags[letter]), letter))
-        return Plan([by_tag(letter, value) for value in sorted(filter.tags[letter])], letter)
+        return _plan_tag(filter, lists)
     if filter.kinds is not None and len(filter.kinds) <= _MOST_KINDS:
-        return Plan([pk for kind in sorted(filter.kinds) for pk in by_kind(kind)])
-    return Plan(everything())
+        return _plan(pk for kind in sorted(filter.kinds) for pk in lists.by_kind(kind))
+    return _plan(lists.everything())
+
+
+def _plan(names: Iterable[str]) -> Plan:
+    # Each once: where authors are listed by a part of their keys, two may share a list.
+    return Plan(list(dict.fromkeys(names)))
+
+
+def _plan_tag(filter: Wanted[Any], lists: Lists) -> Plan:
+    key = min(filter.tags, key=lambda key: (len(filter.tags[key]), key))
+    return Plan([lists.by_tag(key, value) for value in sorted(filter.tags[key])], key)
 
 
 class _List:
@@ -128,20 +133,21 @@ def merged(engine: Engine, queries: Sequence[Query]) -> Iterator[Posting]:
         push(number)
 
 
-class Reader:
-    """Finds stored events by filter."""
+class Reader(Generic[E]):
+    """Finds the stored events of one space by filter."""
 
-    def __init__(self, engine: Engine, events: EventStore, max_scan: int) -> None:
+    def __init__(self, engine: Engine, events: EventStore[E], max_scan: int) -> None:
         self._engine = engine
         self._events = events
+        self._lists = events.lists
         self._max_scan = max_scan
 
     def postings(
-        self, filter: Filter, expected: int, allowance: Allowance | None = None
+        self, filter: Wanted[E], expected: int, allowance: Allowance | None = None
     ) -> Iterator[Posting]:
         """Candidates, newest first, checked as far as a posting tells."""
         allowance = allowance or Allowance(self._max_scan)
-        lists = plan(filter).lists
+        lists = plan(filter, self._lists).lists
         page = min(_LARGEST_PAGE, max(_SMALLEST_PAGE, 2 * expected // max(1, len(lists))))
         if len(lists) == 1:
             page = min(_LARGEST_PAGE, max(1, expected))
@@ -153,32 +159,42 @@ class Reader:
             allowance.spend(1)
             if filter.kinds is not None and posting.kind not in filter.kinds:
                 continue
-            if filter.authors is None or posting.pubkey in filter.authors:
+            if filter.has_author(posting.pubkey):
                 yield posting
 
     def find(
-        self, filter: Filter, visible: Visible = to_all, allowance: Allowance | None = None
-    ) -> Iterator[StoredEvent]:
+        self, filter: Wanted[E], visible: Visible[E] = to_all, allowance: Allowance | None = None
+    ) -> Iterator[EventRecord[E]]:
         """Events that match, newest first, as many as the filter's limit allows.
 
         What is not visible is passed over as if it were not there, so it uses up no limit. Without
         an allowance that it shares with others, a filter has one of its own.
         """
-        if filter.limit == 0 or _matches_nothing(filter):
-            return iter(())
-        found = (
-            self._by_id(filter) if filter.ids is not None else self._by_posting(filter, allowance)
-        )
-        return islice((event for event in found if visible(event)), filter.limit)
+        return self._find(filter, filter.limit, visible, allowance)
 
-    def _by_id(self, filter: Filter) -> Iterator[StoredEvent]:
+    def _find(
+        self,
+        filter: Wanted[E],
+        limit: int | None,
+        visible: Visible[E],
+        allowance: Allowance | None,
+    ) -> Iterator[EventRecord[E]]:
+        if limit == 0 or _matches_nothing(filter):
+            return iter(())
+        by_id = filter.ids is not None
+        found = self._by_id(filter) if by_id else self._by_posting(filter, limit, allowance)
+        return islice((event for event in found if visible(event)), limit)
+
+    def _by_id(self, filter: Wanted[E]) -> Iterator[EventRecord[E]]:
         assert filter.ids is not None
         found = self._events.get_many(sorted(filter.ids)).values()
         yield from sorted((event for event in found if filter.matches(event.event)), key=order)
 
-    def _by_posting(self, filter: Filter, allowance: Allowance | None) -> Iterator[StoredEvent]:
-        unanswered = set(filter.tags) - {plan(filter).answered_tag}
-        wanted = filter.limit if filter.limit is not None else _LARGEST_PAGE
+    def _by_posting(
+        self, filter: Wanted[E], limit: int | None, allowance: Allowance | None
+    ) -> Iterator[EventRecord[E]]:
+        unanswered = set(filter.tags) - {plan(filter, self._lists).answered_tag}
+        wanted = limit if limit is not None else _LARGEST_PAGE
         candidates = self.postings(filter, wanted, allowance)
         while True:
             chunk = list(islice(candidates, min(MAX_BATCH_GET, max(wanted, _SMALLEST_PAGE))))
@@ -188,26 +204,26 @@ class Reader:
             for posting in chunk:
                 event = stored.get(posting.id)
                 if event is not None and (not unanswered or filter.matches_tags(event.event)):
-                    if filter.limit is not None:  # towards the end smaller chunks will do
+                    if limit is not None:  # towards the end smaller chunks will do
                         wanted -= 1
                     yield event
 
-    def scan(self, filter: Filter, allowance: Allowance) -> Iterator[Postings] | None:
+    def scan(self, filter: Wanted[E], allowance: Allowance) -> Iterator[Postings] | None:
         """Every posting of a filter, page by page, in no order and possibly more than once; None
         where postings alone cannot answer it."""
         if filter.ids is not None or filter.limit is not None or len(filter.tags) > 1:
             return None
         # Of one tag its own list: kinds and authors are seen in a posting, other tags are not.
-        chosen = plan(replace(filter, authors=None, kinds=None) if filter.tags else filter)
+        chosen = (_plan_tag if filter.tags else plan)(filter, self._lists)
         return self._scan(filter, chosen.lists, allowance)
 
     def _scan(
-        self, filter: Filter, lists: Sequence[str], allowance: Allowance
+        self, filter: Wanted[E], lists: Sequence[str], allowance: Allowance
     ) -> Iterator[Postings]:
         low, high = lowest_sort_key(filter.until), highest_sort_key(filter.since)
         if _matches_nothing(filter) or (low is not None and high is not None and low > high):
             return
-        kinds, authors = filter.kinds, filter.authors
+        kinds = filter.kinds
         for pk in lists:
             query = Query(Table.POSTINGS, pk, low, high, limit=_SCAN_PAGE)
             for page in read_pages(self._engine, query):
@@ -215,13 +231,15 @@ class Reader:
                 found = postings_in(page.rows)
                 if kinds is not None and not kinds.issuperset(found.kinds):
                     found = found.select(kind in kinds for kind in found.kinds)
-                if authors is not None and not authors.issuperset(found.pubkeys):
-                    found = found.select(pubkey in authors for pubkey in found.pubkeys)
+                authors = set(found.pubkeys) if filter.authors is not None else set()
+                others = {pubkey for pubkey in authors if not filter.has_author(pubkey)}
+                if others:
+                    found = found.select(pubkey not in others for pubkey in found.pubkeys)
                 yield found
 
     def find_any(
-        self, filters: Sequence[Filter], visible: Visible = to_all
-    ) -> Iterator[StoredEvent]:
+        self, filters: Sequence[Wanted[E]], visible: Visible[E] = to_all
+    ) -> Iterator[EventRecord[E]]:
         """What any of the filters matches, each within its own limit: newest first, each once."""
         streams = [_primed(self.find(filter, visible)) for filter in filters]
         last = None
@@ -231,7 +249,7 @@ class Reader:
             last = event.id
 
     def count_any(
-        self, filters: Sequence[Filter], exactly: int, visible: Visible = to_all
+        self, filters: Sequence[Wanted[E]], exactly: int, visible: Visible[E] = to_all
     ) -> tuple[int, bool]:
         """How many events match any of the filters, and whether that is only an estimate.
 
@@ -242,37 +260,37 @@ class Reader:
         exact = True
         for filter in filters:
             by_id = filter.ids is not None  # then all of them are read anyway
-            budget = replace(filter, limit=None if by_id else exactly + 1)
-            events = list(self.find(budget, visible))
+            limit = None if by_id else exactly + 1
+            events = list(self._find(filter, limit, visible, None))
             seen.update(event.id for event in events)
             if len(events) > exactly and not by_id:
                 exact = False
-                if set(filter.tags) <= {plan(filter).answered_tag}:
+                if set(filter.tags) <= {plan(filter, self._lists).answered_tag}:
                     seen.update(self._posting_ids(filter))
         return len(seen), not exact
 
-    def _posting_ids(self, filter: Filter) -> Iterator[str]:
+    def _posting_ids(self, filter: Wanted[E]) -> Iterator[str]:
         try:
             for posting in self.postings(filter, _LARGEST_PAGE):
-                if posting.kind not in PRIVATE_KINDS:
+                if posting.kind not in self._events.space.private_kinds:
                     yield posting.id
         except ScanTooLong:
             return
 
 
-def order(event: StoredEvent) -> str:
+def order(event: EventRecord[Any]) -> str:
     return sort_key(event.created_at, event.id)
 
 
-def _matches_nothing(filter: Filter) -> bool:
+def _matches_nothing(filter: Wanted[Any]) -> bool:
     fields = [filter.ids, filter.authors, filter.kinds, *filter.tags.values()]
     return any(field is not None and not field for field in fields)
 
 
-def _primed(events: Iterator[StoredEvent]) -> Callable[[], Iterator[StoredEvent]]:
+def _primed(events: Iterator[EventRecord[E]]) -> Callable[[], Iterator[EventRecord[E]]]:
     """Read the first event now, so that several filters can start side by side."""
 
-    def prime() -> Iterator[StoredEvent]:
+    def prime() -> Iterator[EventRecord[E]]:
         return chain(list(islice(events, 1)), events)
 
     return prime

@@ -6,18 +6,19 @@ A posting may point nowhere (a write that did not finish, an event since deleted
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import compress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from farthing.nostr.events import MAX_CREATED_AT, Event
-from farthing.nostr.negentropy.wire import ID_SIZE, RECORD_SIZE, TIMESTAMP_SIZE
+from farthing.nostr.negentropy.wire import RECORD_SIZE, TIMESTAMP_SIZE
+from farthing.store.spaces import Space, Storable
 from farthing.store.table import EXPIRES, Item, Put, Row, Table
 
 # No partition takes all writes: what every event enters is spread by the event's id.
 SHARDS = 8
 
-_TIME_DIGITS = 10
-_TIME_BYTES = _TIME_DIGITS // 2
-_SORT_KEY_BYTES = _TIME_BYTES + ID_SIZE
+# A sort key is a time that counts down from the latest one, and an id. There is room for 64 bits of
+# time: nanoseconds as well as seconds.
+_LATEST = 2**64 - 1
+_TIME_DIGITS = 16
 _COMPLEMENT = bytes(range(255, -1, -1))
 _LONGEST_VALUE = 256
 
@@ -30,7 +31,7 @@ class Posting(NamedTuple):
 
     @property
     def created_at(self) -> int:
-        return MAX_CREATED_AT - int(self.sk[:_TIME_DIGITS], 16)
+        return _LATEST - int(self.sk[:_TIME_DIGITS], 16)
 
 
 def posting_of(row: Row) -> Posting:
@@ -78,21 +79,16 @@ def records_of(sort_keys: Sequence[str]) -> bytearray:
     Moved column by column, a byte of every key at a time: a million take a tenth of a second, which
     parsing each would take ten times.
     """
-    keys = bytes.fromhex("".join(sort_keys))
-    records = bytearray(RECORD_SIZE * len(sort_keys))
-    leading = TIMESTAMP_SIZE - _TIME_BYTES
-    for at in range(_SORT_KEY_BYTES):
-        column = keys[at::_SORT_KEY_BYTES]
+    records = bytearray.fromhex("".join(sort_keys))
+    for at in range(TIMESTAMP_SIZE):
         # The time counts down from all ones: its complement is the timestamp.
-        records[leading + at :: RECORD_SIZE] = (
-            column.translate(_COMPLEMENT) if at < _TIME_BYTES else column
-        )
+        records[at::RECORD_SIZE] = records[at::RECORD_SIZE].translate(_COMPLEMENT)
     return records
 
 
 def sort_key(created_at: int, event_id: str) -> str:
     """Ascending is newest first, and the lowest id first among equals."""
-    return f"{MAX_CREATED_AT - created_at:010x}{event_id}"
+    return f"{_LATEST - created_at:016x}{event_id}"
 
 
 def lowest_sort_key(until: int | None) -> str | None:
@@ -103,26 +99,6 @@ def highest_sort_key(since: int | None) -> str | None:
     return None if since is None else sort_key(since, "~")  # '~' is above every hex digit
 
 
-def by_author(pubkey: str) -> str:
-    return f"a#{pubkey}"
-
-
-def by_author_and_kind(pubkey: str, kind: int) -> str:
-    return f"b#{pubkey}#{kind}"
-
-
-def by_kind(kind: int) -> list[str]:
-    return [f"k#{kind}#{shard}" for shard in range(SHARDS)]
-
-
-def by_tag(letter: str, value: str) -> str:
-    return f"t#{letter}#{short_value(value)}"
-
-
-def everything() -> list[str]:
-    return [f"z#{shard}" for shard in range(SHARDS)]
-
-
 def short_value(value: str) -> str:
     """A tag's value as part of a key: keys have a maximum length, tags do not."""
     encoded = value.encode()
@@ -131,23 +107,50 @@ def short_value(value: str) -> str:
     return f"~{sha256(encoded).hexdigest()}"
 
 
-def index_keys(event: Event) -> Iterator[str]:
-    shard = int(event.id[:8], 16) % SHARDS
-    yield by_author(event.pubkey)
-    yield by_author_and_kind(event.pubkey, event.kind)
-    yield f"k#{event.kind}#{shard}"
-    yield f"z#{shard}"
-    yield from dict.fromkeys(by_tag(letter, value) for letter, value in event.indexed_tags())
+class Lists:
+    """The lists of one space, by their partition keys, and the postings that enter them."""
 
+    def __init__(self, space: Space[Any], shards: int = SHARDS) -> None:
+        self._space = space
+        self._prefix = space.prefix
+        self._shards = shards
 
-def postings_of(event: Event, written: int) -> list[Put]:
-    sk = sort_key(event.created_at, event.id)
-    item: Item = {"k": event.kind, "p": event.pubkey, "w": written}
-    if event.expiration is not None:
-        item = {**item, EXPIRES: event.expiration}
-    return [Put(Table.POSTINGS, pk, sk, item) for pk in index_keys(event)]
+    def by_author(self, pubkey: str) -> str:
+        return f"{self._prefix}a#{self._space.author_list(pubkey)}"
 
+    def by_author_and_kind(self, pubkey: str, kind: int) -> str:
+        return f"{self._prefix}b#{self._space.author_list(pubkey)}#{kind}"
 
-def posting_keys(event: Event) -> list[tuple[str, str]]:
-    sk = sort_key(event.created_at, event.id)
-    return [(pk, sk) for pk in index_keys(event)]
+    def by_kind(self, kind: int) -> list[str]:
+        return [self._of_kind(kind, shard) for shard in range(self._shards)]
+
+    def _of_kind(self, kind: int, shard: int) -> str:
+        return f"{self._prefix}k#{kind}#{shard}"
+
+    def by_tag(self, key: str, value: str) -> str:
+        return f"{self._prefix}t#{key}#{short_value(value)}"
+
+    def everything(self) -> list[str]:
+        return [self._of_all(shard) for shard in range(self._shards)]
+
+    def _of_all(self, shard: int) -> str:
+        return f"{self._prefix}z#{shard}"
+
+    def of(self, event: Storable) -> Iterator[str]:
+        """Every list that the event enters."""
+        shard = int(event.id[:8], 16) % self._shards
+        yield self.by_author(event.pubkey)
+        yield self.by_author_and_kind(event.pubkey, event.kind)
+        yield self._of_kind(event.kind, shard)
+        yield self._of_all(shard)
+        yield from dict.fromkeys(self.by_tag(key, value) for key, value in event.indexed_tags())
+
+    def postings(self, event: Storable, written: int) -> list[Put]:
+        item: Item = {"k": event.kind, "p": event.pubkey, "w": written}
+        if event.expiration is not None:
+            item = {**item, EXPIRES: event.expiration}
+        return [Put(Table.POSTINGS, pk, sk, item) for pk, sk in self.keys(event)]
+
+    def keys(self, event: Storable) -> list[tuple[str, str]]:
+        sk = sort_key(event.created_at, event.id)
+        return [(pk, sk) for pk in self.of(event)]

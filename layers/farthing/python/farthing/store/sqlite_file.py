@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from farthing.store import sqlite_rows
+from farthing.store import sqlite_layout, sqlite_rows
+from farthing.store.private_files import close_file, private_file
 from farthing.store.sqlite_units import State, Unit, apply
 from farthing.store.table import Key, StoreError, Table
 
@@ -17,10 +18,6 @@ _WRITER_CACHE_KIB = 64 * 1024
 # Every thread that reads has one. A million events are read no faster with four times as much.
 _READER_CACHE_KIB = 16 * 1024
 _CHECKPOINT_PAGES = 16000  # pages that change often reach the database file less often
-# Their items lie one after the other as they come, beside an index of their keys. In the tree of
-# the keys itself, where all others have them, so few would share a page that the tree of a million
-# events is nine levels deep: to find one takes longer, and to store a million a fifth longer.
-_OF_LARGE_ITEMS = {Table.EVENTS, Table.LEDGER}
 
 
 class Parking(Protocol):
@@ -51,6 +48,9 @@ class _Look:
 class File:
     def __init__(self, path: Path, tables: Iterable[Table]) -> None:
         self._path = path
+        private_file(path)
+        for suffix in ("-wal", "-shm"):  # SQLite makes new ones with the rights of the database
+            close_file(path.with_name(path.name + suffix))
         self._readers = threading.local()
         self._opened: list[sqlite3.Connection] = []
         self._mutex = threading.Lock()
@@ -60,7 +60,7 @@ class File:
         self._writer = self._connect(_WRITER_CACHE_KIB)
         self.on_commit: Callable[[], None] = lambda: None
         self.parking: Parking | None = None
-        _create(self._writer, tables)
+        sqlite_layout.prepare(self._writer, tables)
 
     def _connect(self, cache_kib: int) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
@@ -222,29 +222,6 @@ class File:
                 self._writer.execute("ROLLBACK")
             raise
         return bool(state.changes)
-
-
-def _layout(table: Table) -> str:
-    return "" if table in _OF_LARGE_ITEMS else " WITHOUT ROWID"
-
-
-def _create(connection: sqlite3.Connection, tables: Iterable[Table]) -> None:
-    for table in tables:
-        connection.execute(
-            f"CREATE TABLE IF NOT EXISTS {table} (pk TEXT NOT NULL, sk TEXT NOT NULL,"
-            f" item BLOB NOT NULL, expires INTEGER, PRIMARY KEY (pk, sk)){_layout(table)}"
-        )
-        connection.execute(
-            f"CREATE INDEX IF NOT EXISTS {table}_expires ON {table} (expires)"
-            " WHERE expires IS NOT NULL"
-        )
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS outbox (sequence INTEGER PRIMARY KEY AUTOINCREMENT,"
-        " tbl TEXT NOT NULL, pk TEXT NOT NULL, sk TEXT NOT NULL, old BLOB, new BLOB)"
-    )
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS consumers (name TEXT PRIMARY KEY, sequence INTEGER)"
-    )
 
 
 def _save(connection: sqlite3.Connection, state: State) -> None:

@@ -32,9 +32,12 @@ class Table(StrEnum):
     ROUTES = "routes"
 
 
-# Tables whose changes come out as stream records, and which of their partitions: the filters of the
-# event source mappings are made from this.
-STREAMED = {Table.EVENTS: "", Table.CHANGES: "log#"}
+# Tables whose changes come out as stream records, and how the keys of those partitions begin: the
+# filters of the event source mappings are made from this. `xlog#` is the second event format's log.
+STREAMED: Mapping[Table, tuple[str, ...]] = {
+    Table.EVENTS: ("",),
+    Table.CHANGES: ("log#", "xlog#"),
+}
 
 # Tables that need not outlive the process on one machine; no transaction mixes them with others.
 VOLATILE = frozenset({Table.SESSIONS})
@@ -62,7 +65,15 @@ class LessThan:
     value: int
 
 
-Condition = Absent | Equals | LessThan
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """The item's number is there and is this one or more: what is taken from was put in before."""
+
+    attribute: str
+    value: int
+
+
+Condition = Absent | Equals | LessThan | AtLeast
 
 
 class Put(NamedTuple):
@@ -218,6 +229,9 @@ def holds(condition: Condition | None, item: Item | None) -> bool:
                 return True
             number = item[attribute]
             return type(number) is int and number < bound
+        case AtLeast(attribute, bound):
+            number = None if item is None else item.get(attribute)
+            return type(number) is int and number >= bound
 
 
 def added(item: Item, write: Add) -> Item:
@@ -241,8 +255,8 @@ def same(one: Value, other: Value) -> bool:
 
 
 def is_streamed(table: Table, pk: str) -> bool:
-    prefix = STREAMED.get(table)
-    return prefix is not None and pk.startswith(prefix)
+    prefixes = STREAMED.get(table)
+    return prefixes is not None and pk.startswith(prefixes)
 
 
 def is_expired(item: Item, now: int) -> bool:

@@ -1,12 +1,13 @@
 """`farthing ledger`: what passed between a peer and us, entry by entry, and where it stands."""
 
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from farthing.context import Agent
 from farthing.settings import Settings
+from farthing.store.receipts import Forwarded, Purpose, PurseFilled, Stored
 from infra.local.commands.bookkeeping import ERRORS as ERRORS
 from infra.local.commands.bookkeeping import BookkeepingError, offline_agent
 
@@ -21,7 +22,11 @@ class Entry(NamedTuple):
     about: str = ""
 
 
-def ledger(arguments: Namespace, settings: Settings) -> int:
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", default="", help="the peer; all accounts if left out")
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
     with offline_agent(settings) as agent:
         if not arguments.id:
             _list_accounts(agent)
@@ -61,17 +66,27 @@ def _print_statement(agent: Agent, account: str) -> None:
 def _taken(agent: Agent, account: str) -> Iterator[Entry]:
     """Packets that came from there."""
     for receipt in agent.ledger.receipts(account):
-        what = "forwarded" if receipt.next_hop else "stored"
-        about = f"to {receipt.next_hop}" if receipt.next_hop else f"event {receipt.event_id[:16]}"
+        what, about = _in_words(receipt.purpose)
         yield Entry(receipt.time, what, receipt.amount, 0, about)
+
+
+def _in_words(purpose: Purpose) -> tuple[str, str]:
+    match purpose:
+        case Stored(event_id):
+            return "stored", f"event {event_id[:16]}"
+        case Forwarded(next_hop):
+            return "forwarded", f"to {next_hop}"
+        case PurseFilled(key):
+            return "purse filled", f"of {key[:16]}"
 
 
 def _passed_on(agent: Agent, account: str) -> Iterator[Entry]:
     """Packets of others that went there: receipts stand with those who sent them."""
     for sender in agent.ledger.account_ids():
         for receipt in agent.ledger.receipts(sender):
-            if receipt.next_hop == account:
-                yield Entry(receipt.time, "passed on", 0, receipt.outgoing, f"from {sender}")
+            match receipt.purpose:
+                case Forwarded(next_hop, outgoing) if next_hop == account:
+                    yield Entry(receipt.time, "passed on", 0, outgoing, f"from {sender}")
 
 
 def _settled(agent: Agent, account: str) -> Iterator[Entry]:

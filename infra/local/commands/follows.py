@@ -1,0 +1,21 @@
+"""`farthing follows`: who is followed, and who of them is a peer."""
+
+from argparse import ArgumentParser, Namespace
+
+from farthing.agent.follows import followed
+from farthing.settings import Settings
+from infra.local.commands.bookkeeping import ERRORS as ERRORS
+from infra.local.commands.bookkeeping import offline_agent
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """There is nothing to choose."""
+
+
+def run(_arguments: Namespace, settings: Settings) -> int:
+    with offline_agent(settings) as agent:
+        for pubkey in followed(agent):
+            peer = agent.ledger.peer_by_pubkey(pubkey)
+            standing = "no peer" if peer is None else "peer" if peer.active else "proposed"
+            print(f"{pubkey}  {standing:<9}  {peer.ilp_address if peer else '-'}")
+    return 0

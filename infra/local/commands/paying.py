@@ -1,0 +1,130 @@
+"""What the paying commands share: the key that signs, what a relay asks for, requests to it."""
+
+import json
+import secrets
+import sys
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from farthing.connector.client import (
+    NotPayable,
+    PaymentFailed,
+    RelayTerms,
+    terms_from_information,
+)
+from farthing.ilp.money import readable
+from farthing.ilp.packet import InvalidPacket
+from farthing.ilp.toon import NotEncodable, dumps_event
+from farthing.nostr.events import Event, sign_event
+from farthing.ports.outbound import OutboundFailed
+from farthing.settings import Settings
+from infra.local.commands.relay_address import host_of, http_url, relay
+from infra.local.server.identity import kept_secret, with_identity
+
+AUTHOR_FILE = "author-key"
+_TIMEOUT = 10.0
+
+ERRORS = (
+    NotPayable,
+    PaymentFailed,
+    OutboundFailed,
+    NotEncodable,
+    InvalidPacket,  # an event that no packet has room for, or a price
+)
+
+
+def add_event_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("text", help="content of the event; - reads it from stdin")
+    parser.add_argument("--kind", type=_kind, default=1)
+    parser.add_argument(
+        "--tag", action="append", default=[], type=_tag, metavar="NAME=VALUE[,VALUE]"
+    )
+    parser.add_argument(
+        "--relay", default="", type=relay, help="WebSocket URL; the local one if left out"
+    )
+    parser.add_argument("--owner", action="store_true", help="sign with the owner's key")
+
+
+def _kind(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) <= 65535):
+        raise ArgumentTypeError(f"expected a kind from 0 to 65535, got {text[:40]!r}")
+    return int(text)
+
+
+def _tag(text: str) -> str:
+    if "=" not in text:
+        raise ArgumentTypeError(f"expected NAME=VALUE, got {text[:80]!r}")
+    return text
+
+
+def author_secret(arguments: Namespace, settings: Settings) -> bytes:
+    """The key that signs: the owner's if asked for, else a client's own, kept beside the data."""
+    if arguments.owner:
+        return bytes.fromhex(with_identity(settings).secret_key)
+    path = Path(settings.data) / AUTHOR_FILE
+    return bytes.fromhex(kept_secret(path, lambda: secrets.token_hex(32)))
+
+
+def signed(arguments: Namespace, secret: bytes) -> Event:
+    content = sys.stdin.read() if arguments.text == "-" else arguments.text
+    tags = [tag.split("=", 1)[:1] + tag.split("=", 1)[1].split(",") for tag in arguments.tag]
+    return sign_event(
+        secret, kind=arguments.kind, content=content, created_at=int(time.time()), tags=tags
+    )
+
+
+def relay_terms(relay: str) -> RelayTerms:
+    headers = {"Accept": "application/nostr+json"}
+    return terms_from_information(ask("GET", http_url(relay), headers))
+
+
+def ask_quote(relay: str, event: Event) -> dict[str, Any]:
+    body = json.dumps({"event": event.as_dict()}).encode()
+    headers = {"Content-Type": "application/json"}
+    return ask("POST", f"{http_url(relay)}/v1/quotes", headers, body)
+
+
+def ask(
+    method: str, url: str, headers: dict[str, str], body: bytes | None = None
+) -> dict[str, Any]:
+    """What a relay answers by HTTP; NotPayable, with a reason for people, where it does not."""
+    try:
+        response = urllib3.request(
+            method, url, body=body, headers=headers, timeout=_TIMEOUT, retries=False,
+            redirect=False,
+        )  # fmt: skip
+    except urllib3.exceptions.HTTPError as error:
+        raise NotPayable(f"no answer from {host_of(url)}: {_why(error)}") from None
+    try:
+        answer = response.json()
+    except ValueError:
+        raise NotPayable(f"the relay answered HTTP {response.status} without JSON") from None
+    if not isinstance(answer, dict) or response.status >= 400:
+        detail = answer.get("detail", "") if isinstance(answer, dict) else ""
+        raise NotPayable(f"the relay answered HTTP {response.status}: {detail}")
+    return answer
+
+
+def _why(error: urllib3.exceptions.HTTPError) -> str:
+    match error:
+        case urllib3.exceptions.NameResolutionError():
+            return "the host has no address"
+        case urllib3.exceptions.NewConnectionError():
+            return "the connection was refused"
+        case urllib3.exceptions.TimeoutError():
+            return "it took too long"
+        case urllib3.exceptions.SSLError():
+            return "its certificate is not valid"
+    return type(error).__name__
+
+
+def price_line(terms: RelayTerms, event: Event) -> str:
+    size, tariff = len(dumps_event(event)), terms.tariff
+    how = "flat" if event.kind in tariff.kinds else f"{size} bytes at {tariff.per_byte}"
+    price = tariff.price(event.kind, size)
+    money = readable(price, tariff.asset_code, tariff.asset_scale)
+    return f"{price} {tariff.unit} ({how}) = {money}"

@@ -1,0 +1,61 @@
+"""`farthing peers`: who may send us packets, and how far we trust them."""
+
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from typing import Any
+
+from farthing.settings import Settings
+from infra.local.commands import bookkeeping
+from infra.local.commands.bookkeeping import ERRORS as ERRORS
+from infra.local.commands.terminal import pubkey, whole_number
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add(actions)
+    _set(actions)
+    for name, about, act in (
+        ("list", "peers and their balances", bookkeeping.list_peers),
+        ("show", "one peer", bookkeeping.show_peer),
+        ("remove", "forget a peer", bookkeeping.remove_peer),
+    ):
+        one = actions.add_parser(name, help=about, description=about)
+        one.set_defaults(act=act)
+        if name != "list":
+            one.add_argument("id")
+
+
+def _add(actions: Any) -> None:
+    about = "add a peer; its token is shown once"
+    one = actions.add_parser("add", help=about, description=about)
+    one.set_defaults(act=bookkeeping.add_peer)
+    one.add_argument("id")
+    one.add_argument("--token", default="", help="a token of your own, 32 random bytes")
+    one.add_argument("--jwt", action="store_true", help="make a secret for JWT_HS_256 as well")
+    one.add_argument("--address", default="", help="the peer's ILP address")
+    one.add_argument("--endpoint", default="", help="URL where the peer takes packets")
+    one.add_argument("--pubkey", default="", type=pubkey, help="the peer's Nostr key")
+    one.add_argument("--outgoing-token", default="", help="what we show at its endpoint")
+    one.add_argument("--max-balance", type=whole_number, default=0, help="what it may owe us")
+    one.add_argument("--max-packet", type=whole_number, default=0, help="its largest packet")
+
+
+def _set(actions: Any) -> None:
+    about = "change a peer's record"
+    one = actions.add_parser("set", help=about, description=about)
+    one.set_defaults(act=bookkeeping.set_peer)
+    one.add_argument("id")
+    one.add_argument(
+        "--max-balance", type=whole_number, help="what it may owe us; 0 is the default"
+    )
+    one.add_argument("--max-packet", type=whole_number, help="its largest packet; 0 is the default")
+    one.add_argument("--endpoint", help="URL where the peer takes packets")
+    one.add_argument(
+        "--active",
+        action=BooleanOptionalAction,
+        help="whether packets are taken from it and sent to it",
+    )
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
+    status: int = arguments.act(arguments, settings)
+    return status

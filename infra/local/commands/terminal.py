@@ -1,0 +1,100 @@
+"""What commands print and what users type: text of strangers made harmless, keys and ids in every
+common form, and money as people read it."""
+
+import argparse
+import json
+import unicodedata
+from datetime import UTC, datetime
+from typing import Any
+
+from farthing.nostr.events import is_hex64
+from farthing.nostr.nip19 import InvalidNip19, Nevent, Note, Nprofile, Npub, decode, encode
+
+# Characters that move the cursor, change colours or turn the direction of what follows.
+_UNSAFE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+_LAST_SECOND = 253402300799  # of the year 9999, the last that has a date
+# Joins the parts of one emoji, and turns nothing.
+_JOINER = "\u200d"
+
+
+def plain(text: str) -> str:
+    """The text in one line, without anything that a terminal would obey."""
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if character in "\n\r\t":
+        return " "
+    if character != _JOINER and unicodedata.category(character) in _UNSAFE:
+        return "\ufffd"
+    return character
+
+
+def moment(seconds: int) -> str:
+    """A time of an event, which may be any number."""
+    if not 0 <= seconds <= _LAST_SECOND:
+        return f"second {seconds}"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def pubkey(text: str) -> str:
+    """A public key as typed: hex, npub or nprofile."""
+    if not text or is_hex64(text):  # argparse asks about an empty default too
+        return text
+    try:
+        entity = decode(text.removeprefix("nostr:"))
+    except InvalidNip19:
+        entity = None
+    if isinstance(entity, Npub | Nprofile):
+        return entity.pubkey
+    raise argparse.ArgumentTypeError(
+        f"expected a public key (npub1…, nprofile1… or 64 hex digits), got {plain(text)[:80]!r}"
+    )
+
+
+def event_id(text: str) -> str:
+    """An event's id as typed: hex, note or nevent."""
+    if is_hex64(text):
+        return text
+    try:
+        entity = decode(text.removeprefix("nostr:"))
+    except InvalidNip19:
+        entity = None
+    if isinstance(entity, Note | Nevent):
+        return entity.id
+    raise argparse.ArgumentTypeError(
+        f"expected an event id (note1…, nevent1… or 64 hex digits), got {plain(text)[:80]!r}"
+    )
+
+
+def filter_json(text: str) -> str:
+    """A NIP-01 filter as JSON, with keys and ids in every common form."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"expected a filter as JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("expected a filter as a JSON object")
+    for name, read in (("authors", pubkey), ("#p", pubkey), ("ids", event_id), ("#e", event_id)):
+        if isinstance(value.get(name), list):
+            value[name] = [_read(read, each) for each in value[name]]
+    return json.dumps(value)
+
+
+def _read(read: Any, value: object) -> object:
+    return read(value) if isinstance(value, str) and not is_hex64(value) else value
+
+
+def whole_number(text: str) -> int:
+    """An amount or a number of things: never negative."""
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {plain(text)[:40]!r}")
+    return int(text)
+
+
+def npub(key: str) -> str:
+    return encode(Npub(key))
+
+
+def row(name: str, value: str) -> None:
+    print(f"{name:<12}{plain(value)}", flush=True)

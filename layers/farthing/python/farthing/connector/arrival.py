@@ -1,0 +1,58 @@
+"""Steps of every packet: has it been answered before, is it a packet, is there time, is it too
+large. They cost nothing, but for the claim of a Request-Id."""
+
+import logging
+from hashlib import sha256
+
+from farthing.connector.incoming import IncomingPacket
+from farthing.context import Agent
+from farthing.ilp.packet import Fulfill, Reject, decode_prepare, decode_reply
+from farthing.ilp.reject import AmountTooLarge, BadRequest, InsufficientTimeout, TimedOut
+from farthing.store.table import StoreError
+
+log = logging.getLogger("farthing")
+
+
+def claim_request(agent: Agent, packet: IncomingPacket) -> Fulfill | Reject | None:
+    """Claim the packet's Request-Id, if it has one (RFC 0035). One that was answered before gets
+    the reply that it had then."""
+    if not packet.request_id:
+        return None
+    digest = sha256(packet.octets).hexdigest()
+    claimed = agent.ledger.claim_request(packet.peer.id, packet.request_id, digest, agent.now)
+    if claimed is not None and "reply" in claimed:
+        packet.answered_before = True
+        return decode_reply(claimed["reply"])
+    if claimed is not None and claimed["packet"] != digest:
+        raise BadRequest("this Request-Id was used for another packet")
+    packet.claimed_request = True
+    return None
+
+
+def keep_reply(agent: Agent, packet: IncomingPacket, reply: bytes) -> None:
+    """Keep the reply under the Request-Id that the packet has claimed."""
+    try:
+        agent.ledger.answer_request(packet.peer.id, packet.request_id, reply)
+    except StoreError:
+        # The packet's effect stands. Sent again, it is recognised without its Request-Id.
+        log.exception("a reply to peer %s could not be kept", packet.peer.id)
+
+
+def decode(_agent: Agent, packet: IncomingPacket) -> None:
+    packet.prepare = decode_prepare(packet.octets)
+    packet.expires_ms = round(packet.prepare.expires_at.timestamp() * 1000)
+
+
+def check_expiry(agent: Agent, packet: IncomingPacket) -> None:
+    """Nothing that happens after a packet's expiry can be fulfilled."""
+    left = packet.milliseconds_left(agent.now_ms)
+    if left <= 0:
+        raise TimedOut("the packet has expired")
+    if left < agent.settings.min_delivery_ms:
+        raise InsufficientTimeout("too little time is left")
+
+
+def check_amount(agent: Agent, packet: IncomingPacket) -> None:
+    maximum = packet.peer.max_packet or agent.settings.max_packet
+    if packet.prepare.amount > maximum:
+        raise AmountTooLarge(packet.prepare.amount, maximum)
