@@ -281,6 +281,9 @@ class Settings:
     changes_seconds: int = _setting(
         20, "Seconds after which one CHANGES answer ends; the client continues from its end"
     )
+    max_removed_at_once: int = _setting(
+        2000, "Events that one call removes for a ban or a request to vanish; the rest goes later"
+    )
     max_auth_keys: int = _setting(20, "Number of keys that one connection may authenticate")
     max_syncs: int = _setting(8, "Number of open negentropy syncs of one connection")
     max_sync_events: int = _setting(1_000_000, "Number of events in one negentropy sync")
