@@ -38,7 +38,7 @@ def _remove(agent: Agent, ids: Iterable[str]) -> int:
 
 
 def remove_author(agent: Agent, pubkey: str) -> None:
-    """Remove all that a key has written. What does not fit into this call is done by the sweeper."""
+    """Remove all that a key has written. The sweeper does what does not fit into this call."""
     _begin(agent, Removal(pubkey, _FOR_EVER))
 
 
