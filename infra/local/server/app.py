@@ -33,6 +33,7 @@ from infra.local.server.folder import CannotStart, hold_folder
 from infra.local.server.gateway import SocketContext
 from infra.local.server.http_server import CLIENT, HttpServer, own_name
 from infra.local.server.identity import with_identity
+from infra.local.server.logs import configure_logs
 from infra.local.server.meter import LocalMeter
 from infra.local.server.outbound import LocalOutbound
 from infra.local.server.packet_server import PacketServer
@@ -269,6 +270,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 async def serve(settings: Settings) -> None:
     """Run until SIGINT or SIGTERM."""
+    configure_logs(settings)
     server = Server(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
