@@ -118,8 +118,14 @@ class Stage:
         known = settings
         if function not in KEY:
             known = replace(settings, secret_key="", public_key=settings.pubkey)
-        recipients = _Recipients(self, function)
-        agent = replace(self.agent, settings=known, meter=CountingMeter(), recipients=recipients)
+        # Nothing is remembered from another function's calls, which run in other containers.
+        agent = replace(
+            self.agent,
+            settings=known,
+            meter=CountingMeter(),
+            recipients=_Recipients(self, function),
+            _parts={},
+        )
         self.engine.done = []
         self.connections.before_post = lambda: self._on_post(function)
         with _installed(agent):
