@@ -9,6 +9,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
+from farthing.btp_nips.fees import FeeSchedule
+from farthing.btp_nips.messages import TTL_MAX, TTL_MIN, WINDOW_MAX, Model
 from farthing.ilp import address
 from farthing.ilp.oer import U64_MAX
 from farthing.ilp.tariff import Tariff
@@ -141,6 +143,77 @@ class Settings:
     )
     profile: str = _setting("", "Content of the owner's kind 0, as JSON; none if empty")
 
+    # Paid subscriptions (BTP-NIPs)
+    subscription_models: str = _setting(
+        "free,one_time,streaming,hybrid",
+        "Models of paid subscriptions that are offered, comma-separated; none if empty",
+    )
+    subscription_base_fee: int = _setting(
+        1000, "Price of a subscription of model `one_time`, before its time and its complexity"
+    )
+    subscription_minute_fee: int = _setting(
+        1, "Price of each minute of a subscription of model `one_time`"
+    )
+    subscription_complexity_fee: int = _setting(
+        100, "Price of each value in the filters of a subscription of model `one_time`"
+    )
+    subscription_setup_fee: int = _setting(1000, "Price of a subscription of model `streaming`")
+    subscription_event_fee: int = _setting(
+        10, "Price of each event of a subscription of model `streaming`"
+    )
+    subscription_hybrid_fee: int = _setting(10000, "Price of a subscription of model `hybrid`")
+    subscription_hybrid_event_fee: int = _setting(
+        5, "Price of each event of a subscription of model `hybrid`"
+    )
+    subscription_default_ttl: int = _setting(
+        3600, "Seconds that a paid subscription lasts if it does not say, from 60 to 86400"
+    )
+    subscription_max_ttl: int = _setting(
+        86400, "Most seconds that a paid subscription may last, from 60 to 86400"
+    )
+    subscription_free_events: int = _setting(
+        100, "Events that a subscription of model `free` delivers before it is closed"
+    )
+    subscription_free_ttl: int = _setting(
+        3600, "Most seconds that a subscription of model `free` may last, from 60 to 86400"
+    )
+    subscription_max: int = _setting(10, "Open paid subscriptions of one owner")
+    subscription_per_peer: int = _setting(
+        1000, "Open paid subscriptions whose packets came from one peer"
+    )
+    subscription_max_stored: int = _setting(
+        500, "Stored events that a paid subscription begins with at most, all filters together"
+    )
+    subscription_window: int = _setting(
+        10, "Delivery packets of one subscription that may be on their way at once, at most 10"
+    )
+    subscription_packet_ms: int = _setting(
+        15000, "Milliseconds until a delivery packet to a subscriber expires"
+    )
+    subscription_handshake_ms: int = _setting(
+        5000, "Milliseconds that a subscriber has to prove that it receives at its address"
+    )
+    subscription_give_up_seconds: int = _setting(
+        3600, "Seconds after which a subscription is closed if its subscriber stays unreachable"
+    )
+    subscription_attempts: int = _setting(
+        5, "Attempts to deliver an event that its subscriber rejects, before it is skipped"
+    )
+    subscription_replays: int = _setting(
+        1000, "Events that a paid subscription may receive again for nothing"
+    )
+    subscription_skew_seconds: int = _setting(
+        300, "Seconds by which the timestamp of a BTP-NIPs message may differ from our clock"
+    )
+    subscription_propagate: bool = _setting(
+        False,
+        "Whether paid subscriptions are passed on to followed relays, out of a budget that their"
+        " owner names; `1` or `0`",
+    )
+    free_packets_per_minute: int = _setting(
+        1000, "Packets of amount 0 per minute that we forward for one peer"
+    )
+
     # Limits
     max_message_length: int = _setting(131072, "Bytes of a WebSocket message")
     max_subscriptions: int = _setting(50, "Open subscriptions of a connection")
@@ -212,11 +285,48 @@ class Settings:
             raise InvalidSetting(f"{PREFIX}PORT is above 65535")
         if self.ilp_address and not address.is_valid(self.ilp_address):
             raise InvalidSetting(f"{PREFIX}ILP_ADDRESS is not an ILP address")
+        self._check_subscriptions()
         for kind, price in self.price_kinds.items():
             known = type(kind) is str and kind.isdecimal() and int(kind) <= MAX_KIND
             # What is more than a packet can carry could not be paid, nor written as JSON.
             if not known or type(price) is not int or not 0 <= price <= U64_MAX:
                 raise InvalidSetting(f"{PREFIX}PRICE_KINDS maps kinds to whole numbers")
+
+    def _check_subscriptions(self) -> None:
+        wrong = [name for name in self._model_names if name not in set(Model)]
+        if wrong:
+            raise InvalidSetting(f"{PREFIX}SUBSCRIPTION_MODELS: {wrong[0][:40]!r} is no model")
+        for name in ("default_ttl", "max_ttl", "free_ttl"):
+            if not TTL_MIN <= getattr(self, f"subscription_{name}") <= TTL_MAX:
+                raise InvalidSetting(
+                    f"{PREFIX}SUBSCRIPTION_{name.upper()} is not from {TTL_MIN} to {TTL_MAX}"
+                )
+        if not 1 <= self.subscription_window <= WINDOW_MAX:
+            raise InvalidSetting(f"{PREFIX}SUBSCRIPTION_WINDOW is not from 1 to {WINDOW_MAX}")
+
+    @property
+    def _model_names(self) -> list[str]:
+        return [name.strip() for name in self.subscription_models.split(",") if name.strip()]
+
+    @cached_property
+    def subscription_fees(self) -> FeeSchedule:
+        """What paid subscriptions cost: the one source of every statement about it."""
+        return FeeSchedule(
+            models=frozenset(Model(name) for name in self._model_names),
+            base_fee=self.subscription_base_fee,
+            minute_fee=self.subscription_minute_fee,
+            complexity_fee=self.subscription_complexity_fee,
+            setup_fee=self.subscription_setup_fee,
+            event_fee=self.subscription_event_fee,
+            hybrid_fee=self.subscription_hybrid_fee,
+            hybrid_event_fee=self.subscription_hybrid_event_fee,
+            default_ttl=min(self.subscription_default_ttl, self.subscription_max_ttl),
+            max_ttl=self.subscription_max_ttl,
+            free_events=self.subscription_free_events,
+            free_ttl=self.subscription_free_ttl,
+            asset_code=self.asset_code,
+            asset_scale=self.asset_scale,
+        )
 
     @cached_property
     def pubkey(self) -> str:
