@@ -351,9 +351,6 @@ class Settings:
         "Whether paid subscriptions are passed on to followed relays, out of a budget that their"
         " owner names; `1` or `0`",
     )
-    free_packets_per_minute: int = _setting(
-        1000, "Packets of amount 0 per minute that we forward for one peer"
-    )
 
     # Limits
     max_message_length: int = _setting(131072, "Largest WebSocket message in bytes")

@@ -35,8 +35,10 @@ def relay_information(settings: Settings) -> dict[str, Any]:
             "asset_scale": settings.asset_scale,
         },
     }
+    if settings.is_free:
+        del document["payments_url"]
     if not document["fees"]:
-        del document["payments_url"], document["fees"]
+        del document["fees"]
     return {name: value for name, value in document.items() if value != ""}
 
 

@@ -30,6 +30,10 @@ from farthing.store.paid_subscriptions import PaidSubscription
 _LAST_WORDS: Final = 1200
 
 
+# What ends a subscription when no more can be handed out.
+_ENDINGS: Final = {Stop.CREDIT: Ending.CREDIT, Stop.EVENTS: Ending.EVENTS}
+
+
 class Handed(NamedTuple):
     """What a pull hands out, and what becomes of the subscription."""
 
@@ -88,7 +92,8 @@ def messages_again(
     chosen, is_full = choose_messages(room, _candidates(agent, subscription, found))
     messages = [each.message for each in chosen]
     if subscription.ending:
-        messages.append(messages_of(agent, subscription).closed(subscription.ending, agent.now))
+        left = agent.subscription_funds.of(subscription.owner).drawable
+        messages += last_words(agent, subscription, Ending(subscription.ending), left)
     return messages, (is_full or reading.more) and not subscription.ending
 
 
@@ -136,22 +141,32 @@ def _end(
     agent: Agent, subscription: PaidSubscription, stop: Stop | None, drawable: int
 ) -> tuple[PaidSubscription, list[Written], Ending | None]:
     """What is said at the end of the messages, and whether the subscription ends with them."""
-    messages, now = messages_of(agent, subscription), agent.now
     credit, fee = subscription.account.credit, subscription.terms.event_fee
-    if stop is Stop.CREDIT:
-        text = no_credit_text(credit, drawable, fee)
-        notice = messages.notice(PaymentInsufficient.error, text, now)
-        closed = messages.closed(Ending.CREDIT, now)
-        return replace(subscription, is_told=True), [notice, closed], Ending.CREDIT
-    if stop is Stop.EVENTS:
-        most = subscription.terms.max_events
-        text = f"a free subscription delivers at most {most} events"
-        notice = messages.notice(LimitExceeded.error, text, now)
-        closed = messages.closed(Ending.EVENTS, now)
-        return replace(subscription, is_told=True), [notice, closed], Ending.EVENTS
+    ending = None if stop is None else _ENDINGS.get(stop)
+    if ending is not None:
+        words = last_words(agent, subscription, ending, credit + drawable)
+        return replace(subscription, is_told=True), words, ending
     if not fee or subscription.is_low:
         return subscription, [], None
     if credit_level(credit, drawable, fee) is CreditLevel.ENOUGH:
         return subscription, [], None
-    notice = messages.notice(LOW_CREDIT, low_credit_text(credit, drawable, fee), now)
+    text = low_credit_text(credit, drawable, fee)
+    notice = messages_of(agent, subscription).notice(LOW_CREDIT, text, agent.now)
     return replace(subscription, is_low=True), [notice], None
+
+
+def last_words(
+    agent: Agent, subscription: PaidSubscription, ending: Ending, left: int
+) -> list[Written]:
+    """CLOSED, and before it why, where that is for the owner to change. `left` is all it has."""
+    messages, now = messages_of(agent, subscription), agent.now
+    closed = messages.closed(ending, now)
+    match ending:
+        case Ending.CREDIT:
+            text = no_credit_text(left, 0, subscription.terms.event_fee)
+            return [messages.notice(PaymentInsufficient.error, text, now), closed]
+        case Ending.EVENTS:
+            most = subscription.terms.max_events
+            text = f"a free subscription delivers at most {most} events"
+            return [messages.notice(LimitExceeded.error, text, now), closed]
+    return [closed]
