@@ -9,6 +9,7 @@ CloudFront adds a secret header, and the APIs refuse what comes without it.
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from aws_cdk import CfnOutput, Fn, RemovalPolicy, Stack
 from aws_cdk import aws_certificatemanager as acm
@@ -115,7 +116,7 @@ def _behavior(
     )
 
 
-def _named(scope: Construct, deployment: Deployment) -> dict[str, object]:
+def _named(scope: Construct, deployment: Deployment) -> dict[str, Any]:
     if not deployment.domain:
         return {}
     certificate = acm.Certificate.from_certificate_arn(

@@ -16,7 +16,7 @@ SECRET, VIEWER = "x-farthing-origin", "x-farthing-viewer"
 
 @cache
 def secret() -> str:
-    client = get_session().create_client("secretsmanager")
+    client: Any = get_session().create_client("secretsmanager")
     text: str = client.get_secret_value(SecretId=os.environ["FARTHING_ORIGIN_SECRET"])[
         "SecretString"
     ]

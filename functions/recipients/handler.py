@@ -2,7 +2,7 @@
 
 from farthing.aws.recipients import read_part
 from farthing.handlers import runtime
-from farthing.handlers.sockets import Event, Response, flush
+from farthing.handlers.calls import Event, Response, flush
 from farthing.relay.fan_out import deliver_part
 
 runtime.warm_up()
