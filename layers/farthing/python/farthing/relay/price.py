@@ -25,7 +25,7 @@ def charge_for(settings: Settings, event: Event) -> Charge:
     if writes_free(settings, event.pubkey) or not settings.tariff.may_charge(event.kind):
         return _NOTHING
     size = encoded_size(event)
-    return Charge(settings.tariff.price(event.kind, size), size)
+    return Charge(settings.tariff.price_event(event, size), size)
 
 
 def price_of(settings: Settings, event: Event) -> int:

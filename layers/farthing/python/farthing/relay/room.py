@@ -6,15 +6,16 @@ from farthing.nostr.deletions import targets_of
 from farthing.nostr.events import Event
 from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import Kind
+from farthing.relay.removal import asks_us_to_vanish
 
 
 def may_give_room_back(event: Event) -> bool:
-    return event.kind in (Kind.DELETION, Kind.VANISH)
+    return event.kind in (Kind.DELETION, Kind.REQUEST_TO_VANISH)
 
 
 def gives_room_back(agent: Agent, event: Event) -> bool:
-    if event.kind == Kind.VANISH:
-        return _may_vanish(agent, event.pubkey)
+    if event.kind == Kind.REQUEST_TO_VANISH:
+        return _may_vanish(agent, event)
     return _names_own(agent, event)
 
 
@@ -36,10 +37,13 @@ def _is_at(agent: Agent, address: str, until: int) -> bool:
     return stored is not None and stored.created_at <= until
 
 
-def _may_vanish(agent: Agent, pubkey: str) -> bool:
-    """Whether the key has events here. Once: a second request would give nothing back."""
-    own = frozenset({pubkey})
-    asked = Filter(authors=own, kinds=frozenset({Kind.VANISH.value}), limit=1)
-    if any(agent.reader.find(asked)):
-        return False
-    return any(agent.reader.find(Filter(authors=own, limit=1)))
+def _may_vanish(agent: Agent, request: Event) -> bool:
+    """Whether the key has events here beside its requests. A request that this relay does not
+    honour leaves them here, so the key has only one such request for free."""
+    own, asks = frozenset({request.pubkey}), frozenset({Kind.REQUEST_TO_VANISH.value})
+    if not asks_us_to_vanish(agent, request):
+        before = Filter(authors=own, kinds=asks, limit=1)
+        if any(agent.reader.find(before)):
+            return False
+    events = Filter(authors=own, limit=1)
+    return any(agent.reader.find(events, lambda each: each.kind not in asks))
