@@ -21,6 +21,7 @@ from farthing.store.credits import CreditLimits
 from farthing.store.events import EventStore
 from farthing.store.ledger import Ledger
 from farthing.store.planner import Reader
+from farthing.store.purses import Purses
 from farthing.store.routes import RoutingTable
 from farthing.store.sessions import Sessions
 from farthing.store.settlements import Settlements
@@ -104,6 +105,10 @@ class Agent:
     @cached_property
     def ledger(self) -> Ledger:
         return Ledger(self.engine)
+
+    @cached_property
+    def purses(self) -> Purses:
+        return Purses(self.engine)
 
     @cached_property
     def trust(self) -> CreditLimits:

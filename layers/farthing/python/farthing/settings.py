@@ -130,6 +130,15 @@ class Settings:
     )
     settlement_threshold: int = _setting(10**9, "What we may owe a peer before we settle")
     quote_seconds: int = _setting(300, "Seconds that a quoted price is meant to hold")
+    purse_token: str = field(
+        default="",
+        repr=False,
+        metadata={"about": "Token with which a payment processor reports what was paid into a"
+                  " purse; none is taken if empty"},
+    )  # fmt: skip
+    purse_idle_days: int = _setting(
+        0, "Days without a movement after which the money in a purse lapses; 0 is never"
+    )
     profile: str = _setting("", "Content of the owner's kind 0, as JSON; none if empty")
 
     # Limits
