@@ -13,9 +13,12 @@ from farthing.ilp import address
 from farthing.ilp.oer import U64_MAX
 from farthing.ilp.tariff import Tariff
 from farthing.nostr.events import is_hex64, public_key_of
-from farthing.nostr.kinds import MAX_KIND
+from farthing.nostr.kinds import MAX_KIND, PRIVATE_KINDS
 
 PREFIX = "FARTHING_"
+
+FOLLOW_CONTENTS = ("off", "read", "cache", "rebroadcast")
+BROADCAST_GROUPS = ("mentioned", "followers", "hubs")
 
 
 class InvalidSetting(ValueError):
@@ -122,6 +125,85 @@ class Settings:
     max_shrink_percent: int = _setting(
         50, "A new routing table that is smaller by more than this is refused"
     )
+
+    # Following: what those whom the owner follows write
+    follow_content: str = _setting(
+        "off",
+        "What becomes of the events of followed keys: `off`; `read`, shown by `farthing feed`;"
+        " `cache`, stored here for a time; `rebroadcast`, also paid for at other relays",
+    )
+    follow_kinds: frozenset[int] = _setting(
+        frozenset({0, 1, 3, 5, 6, 7, 10002, 10032, 30023}),
+        "Kinds that are read of followed keys, comma-separated; never private ones",
+    )
+    follow_days: int = _setting(30, "Days that a cached event of a followed key is kept")
+    follow_bytes: int = _setting(
+        10 * 1024 * 1024, "Bytes that the cached events of one followed key may take"
+    )
+    follow_relays_per_key: int = _setting(3, "Relays at which one followed key is read")
+    max_feed_relays: int = _setting(64, "Relays at which followed keys are read, all together")
+    max_feed_events: int = _setting(
+        20_000, "Events that one relay of followed keys may send in an hour"
+    )
+    max_feed_bytes: int = _setting(
+        32 * 1024 * 1024, "Bytes that one relay of followed keys may send in an hour"
+    )
+    max_feed_total_bytes: int = _setting(
+        256 * 1024 * 1024, "Bytes that all relays of followed keys together may send in an hour"
+    )
+    max_feed_faults: int = _setting(
+        50,
+        "Events with a wrong signature, author or kind after which a relay of followed keys is left"
+        " alone for an hour",
+    )
+    feed_seconds: int = _setting(
+        60, "Seconds that a relay may take over one answer while we catch up with followed keys"
+    )
+    feed_overlap_seconds: int = _setting(
+        3600, "Seconds before the last look that a relay without numbers is asked for again"
+    )
+    feed_retry_seconds: int = _setting(
+        600, "Seconds between two attempts at a relay of followed keys that fails, at most"
+    )
+
+    # Broadcasting: placing the owner's events at other relays
+    broadcast_all: bool = _setting(
+        False, "Whether every event that the owner publishes here is broadcast; `1` or `0`"
+    )
+    broadcast_hubs: tuple[str, ...] = _setting(
+        (), "Relays that every broadcast goes to, comma-separated WebSocket URLs"
+    )
+    broadcast_shares: Mapping[str, int] = _setting(
+        lambda: {"mentioned": 50, "followers": 30, "hubs": 20},
+        "Share of a broadcast's budget and of its targets, in percent, as JSON with `mentioned`,"
+        " `followers` and `hubs`",
+    )
+    broadcast_targets: int = _setting(50, "Relays that one event is broadcast to, at most")
+    broadcast_event_budget: int = _setting(
+        10**7, "What broadcasting one event may cost, in units of the asset"
+    )
+    broadcast_day_budget: int = _setting(
+        10**8, "What all broadcasts of a day (UTC) may cost, in units of the asset"
+    )
+    broadcast_attempts: int = _setting(
+        8, "Attempts at one relay of a broadcast before it is given up"
+    )
+    broadcast_retry_seconds: int = _setting(
+        30,
+        "Seconds before a broadcast is tried again at a relay that failed; they double each time",
+    )
+    broadcast_check_percent: int = _setting(
+        20, "Of the events that a broadcast paid for, how many percent are read back"
+    )
+    broadcast_check_seconds: int = _setting(
+        3600, "Seconds after which a broadcast event is read back at a relay that was paid"
+    )
+    broadcast_max_lost_percent: int = _setting(
+        10, "Percent of the events read back that a paid relay may have lost and keep its place"
+    )
+    broadcast_pardon_days: int = _setting(
+        30, "Days after its last loss when a relay that lost paid events may be paid again"
+    )
     settlement_url: str = _setting("", "Settlement engine (RFC 0038) that pays peers for us")
     settlement_token: str = field(
         default="",
@@ -208,6 +290,16 @@ class Settings:
             value = getattr(self, setting.name)
             if type(value) is int and not 0 <= value <= U64_MAX:
                 raise InvalidSetting(f"{PREFIX}{setting.name.upper()} is negative, or too large")
+        if self.follow_content not in FOLLOW_CONTENTS:
+            raise InvalidSetting(
+                f"{PREFIX}FOLLOW_CONTENT: expected one of {', '.join(FOLLOW_CONTENTS)}"
+            )
+        if self.follow_kinds & PRIVATE_KINDS:
+            raise InvalidSetting(f"{PREFIX}FOLLOW_KINDS names a private kind")
+        if not _are_shares(self.broadcast_shares):
+            raise InvalidSetting(
+                f"{PREFIX}BROADCAST_SHARES gives {', '.join(BROADCAST_GROUPS)} up to 100 together"
+            )
         if self.port > 65535:
             raise InvalidSetting(f"{PREFIX}PORT is above 65535")
         if self.ilp_address and not address.is_valid(self.ilp_address):
@@ -249,6 +341,11 @@ class Settings:
         return self.relay_url.replace("ws", "http", 1).rstrip("/")
 
 
+def _are_shares(shares: Mapping[str, Any]) -> bool:
+    whole = all(type(share) is int and share >= 0 for share in shares.values())
+    return whole and set(shares) <= set(BROADCAST_GROUPS) and sum(shares.values()) <= 100
+
+
 def _check_secret_key(secret_key: str) -> None:
     name = f"{PREFIX}SECRET_KEY"
     if not is_hex64(secret_key):
@@ -266,8 +363,12 @@ def _parse(setting: "Field[Any]", text: str) -> Any:
             return int(text)
         if setting.type in (bool, "bool"):
             return _switch(text)
+        if "frozenset[int]" in str(setting.type):
+            return _kinds(text)
         if "frozenset" in str(setting.type):
             return _pubkeys(text)
+        if "tuple" in str(setting.type):
+            return tuple(part.strip() for part in text.split(",") if part.strip())
         if "Mapping" in str(setting.type):
             return _mapping(text)
     except ValueError as error:
@@ -283,6 +384,14 @@ def _pubkeys(text: str) -> frozenset[str]:
     return keys
 
 
+def _kinds(text: str) -> frozenset[int]:
+    kinds = [part.strip() for part in text.split(",") if part.strip()]
+    wrong = [each for each in kinds if not (each.isascii() and each.isdecimal())]
+    if wrong or any(int(each) > MAX_KIND for each in kinds):
+        raise ValueError(f"expected kinds from 0 to {MAX_KIND}, comma-separated")
+    return frozenset(map(int, kinds))
+
+
 def _switch(text: str) -> bool:
     if text not in ("0", "1"):
         raise ValueError("neither 0 nor 1")
@@ -296,10 +405,17 @@ def _mapping(text: str) -> dict[str, Any]:
     return value
 
 
+def _as_text(default: object) -> str:
+    """A default as an environment variable would give it."""
+    if isinstance(default, frozenset | tuple):
+        return ",".join(str(each) for each in sorted(default))
+    return str(default)
+
+
 def documentation() -> list[tuple[str, str, str]]:
     """(variable, default, what it is) of every setting, for the README's table."""
     rows = []
     for setting in fields(Settings):
-        default = "" if setting.default is MISSING else setting.default
-        rows.append((PREFIX + setting.name.upper(), str(default), setting.metadata["about"]))
+        default = "" if setting.default is MISSING else _as_text(setting.default)
+        rows.append((PREFIX + setting.name.upper(), default, setting.metadata["about"]))
     return rows

@@ -9,6 +9,7 @@ class Kind(IntEnum):
     ENCRYPTED_DIRECT_MESSAGE = 4  # NIP-04
     DELETION = 5  # NIP-09
     GIFT_WRAP = 1059  # NIP-59
+    RELAY_LIST = 10002  # NIP-65
     ILP_PEER_INFO = 10032  # ILP-gated relay
     ROUTE_ANNOUNCEMENT = 10033  # ILP-gated relay
     CLIENT_AUTH = 22242  # NIP-42
