@@ -19,6 +19,7 @@ from farthing.settings import Settings
 from farthing.store.changes import ChangeLog
 from farthing.store.credits import CreditLimits
 from farthing.store.events import EventStore
+from farthing.store.feeds import Feeds
 from farthing.store.ledger import Ledger
 from farthing.store.planner import Reader
 from farthing.store.purses import Purses
@@ -117,6 +118,10 @@ class Agent:
     @cached_property
     def settlements(self) -> Settlements:
         return Settlements(self.engine)
+
+    @cached_property
+    def feeds(self) -> Feeds:
+        return Feeds(self.engine)
 
     @cached_property
     def routes(self) -> RoutingTable:

@@ -32,9 +32,11 @@ from farthing.ports.relays import (
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
-Take = Callable[[Any], None]
+Take = Callable[[Any], object]
+Frame = list[Any]
 
 _READ = "farthing"
+_CHANGES = "farthing-changes"
 _SYNC = "farthing-sync"
 _LARGEST_FRAME = 1024 * 1024
 _LARGEST_DOCUMENT = 256 * 1024
@@ -45,6 +47,7 @@ _PORTS = {"ws": 80, "wss": 443}
 _NEGENTROPY_FRAME = 14_000
 _MOST_ROUNDS = 1000  # of a reconciliation: a relay that goes on has no end
 _MOMENT = 0.5  # seconds that `wait` waits
+_MOST_AT_ONCE = 100  # frames that `wait` takes
 _PING_SECONDS = 30
 # A relay that answers by NOTICE alone does not know what it was asked.
 _AFTER_NOTICE_SECONDS = 3.0
@@ -152,11 +155,9 @@ class SocketSession:
                 case ["CLOSED", *_]:
                     raise RelayRefused(f"the relay refuses what was asked: {_reason(frame)}")
 
-    def changes(
-        self, name: str, filter: Filter, since: int, *, live: bool = False
-    ) -> Iterator[Numbered | None]:
-        self._send("CHANGES", name, {**filter, "since": since, "live": live})
-        for frame in self._answers(name):
+    def changes(self, filter: Filter, since: int) -> Iterator[Numbered]:
+        self._send("CHANGES", _CHANGES, {**filter, "since": since})
+        for frame in self._answers(_CHANGES):
             match frame:
                 case ["CHANGES", _, "EVENT", int(number), event, *_]:
                     yield Numbered(number, event)
@@ -165,20 +166,9 @@ class SocketSession:
                     return
                 case ["CHANGES", _, "EOSE", int(last), *_]:
                     yield Numbered(last)
-                    if not live:
-                        return
-                    break
+                    return
                 case ["CHANGES", _, "ERR", *_] | ["CLOSED", *_]:
                     raise RelayRefused(f"the relay ends the feed: {_reason(frame)}")
-        while True:
-            live_frame = self._next(_MOMENT)
-            match live_frame:
-                case ["CHANGES", str(sub), "EVENT", int(number), event, *_] if sub == name:
-                    yield Numbered(number, event)
-                case ["CHANGES", str(sub), "ERR", *_] | ["CLOSED", str(sub), *_] if sub == name:
-                    raise RelayRefused(f"the relay ends the feed: {_reason(live_frame)}")
-                case None:
-                    yield None
 
     def reconcile(self, filter: Filter, ours: SealedVector) -> Iterator[str]:
         initiator = Initiator(ours, _NEGENTROPY_FRAME)
@@ -205,7 +195,11 @@ class SocketSession:
         self._send("REQ", name, *filters)
 
     def wait(self) -> None:
-        self._next(_MOMENT)
+        seconds = _MOMENT
+        for _ in range(_MOST_AT_ONCE):
+            if self._receive(seconds) is None:
+                return
+            seconds = 0.0  # and whatever has come meanwhile
 
     def publish(self, event: Mapping[str, Any]) -> Published:
         self._send("EVENT", event)
@@ -221,7 +215,7 @@ class SocketSession:
     def _send(self, *parts: object) -> None:
         self._socket.send(orjson.dumps(parts).decode())
 
-    def _answers(self, name: str) -> Iterator[list[Any]]:
+    def _answers(self, name: str) -> Iterator[Frame]:
         """The frames that carry a name, for as long as an answer may take."""
         until = time.monotonic() + self._seconds
         notice = ""
@@ -235,27 +229,32 @@ class SocketSession:
                 notice = f"the relay says: {_reason(frame)}"
                 until = min(until, time.monotonic() + _AFTER_NOTICE_SECONDS)
 
-    def _next(self, seconds: float) -> list[Any] | None:
+    def _next(self, seconds: float) -> Frame | None:
         """The next frame that no subscription takes, None where none comes in time."""
         ends = time.monotonic() + seconds
-        while True:
-            try:
-                text = self._socket.recv(max(0.0, ends - time.monotonic()))
-            except TimeoutError:
-                return None
-            frame = orjson.loads(text)
-            is_frame = isinstance(frame, list) and len(frame) > 1
-            is_event = is_frame and frame[0] in ("EVENT", "CHANGES")
-            self._allowance.spend(int(is_event), len(text))
-            if not is_frame:
-                continue
-            take = self._taking.get(frame[1]) if type(frame[1]) is str else None
-            if take is None:
-                return frame  # type: ignore[no-any-return]
-            if frame[0] == "EVENT" and len(frame) > 2:
-                take(frame[2])
-            elif frame[0] == "CLOSED":
-                raise RelayRefused(f"the relay ends the subscription: {_reason(frame)}")
+        while (frame := self._receive(ends - time.monotonic())) is not None:
+            if frame:
+                return frame
+        return None
+
+    def _receive(self, seconds: float) -> Frame | None:
+        """One frame, or None; an empty one for what a subscription has taken and for nonsense."""
+        try:
+            text = self._socket.recv(max(0.0, seconds))
+        except TimeoutError:
+            return None
+        frame = orjson.loads(text)
+        is_frame = isinstance(frame, list) and len(frame) > 1
+        is_event = is_frame and frame[0] in ("EVENT", "CHANGES")
+        self._allowance.spend(int(is_event), len(text))
+        take = self._taking.get(frame[1]) if is_frame and type(frame[1]) is str else None
+        if take is None:
+            return frame if is_frame else []
+        if frame[0] == "EVENT" and len(frame) > 2:
+            take(frame[2])
+        elif frame[0] == "CLOSED":
+            raise RelayRefused(f"the relay ends the subscription: {_reason(frame)}")
+        return []
 
 
 def _shut_down(connection: sockets.socket) -> None:
@@ -274,5 +273,5 @@ def _port(parts: SplitResult) -> int:
     return parts.port or _PORTS[parts.scheme]
 
 
-def _reason(frame: list[Any]) -> str:
+def _reason(frame: Frame) -> str:
     return str(frame[-1])[:200]

@@ -106,18 +106,17 @@ class RelaySession(Protocol):
         """Stored events as they come, until the relay has sent all of them."""
         ...
 
-    def changes(
-        self, name: str, filter: Filter, since: int, *, live: bool = False
-    ) -> Iterator[Numbered | None]:
-        """Stored events above a number, and the end of them. Live, new events after that, for as
-        long as the caller likes; None where none has come for a moment."""
+    def changes(self, filter: Filter, since: int) -> Iterator[Numbered]:
+        """Stored events above a number, and the end of them (NIP-CF)."""
         ...
 
     def reconcile(self, filter: Filter, ours: "SealedVector") -> Iterator[str]:
         """Ids of matching events that the relay has and we do not (NIP-77)."""
         ...
 
-    def subscribe(self, name: str, filters: Sequence[Filter], take: Callable[[Any], None]) -> None:
+    def subscribe(
+        self, name: str, filters: Sequence[Filter], take: Callable[[Any], object]
+    ) -> None:
         """Have `take` called with each event of a subscription, whenever frames are read."""
         ...
 
