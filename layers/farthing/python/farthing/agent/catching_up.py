@@ -163,6 +163,7 @@ class CatchUp:
             except RelayFailed:
                 # The next look goes on from here; with several lots of keys, from the beginning.
                 if len(chunks) == 1 and pages.until < MAX_CREATED_AT and since <= self._oldest:
+                    self.intake.flush()
                     self.keep(self._broken_off(state, pages.until, authors))
                 raise
         return state if state.way == "changes" else replace(state, way=way)
