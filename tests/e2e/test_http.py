@@ -217,3 +217,42 @@ def test_a_key_file_that_holds_no_key(tmp_path):
     assert code != 0
     assert "secret-key" in complaint
     assert "Traceback" not in complaint
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"relay_url": "http://relay.example"},
+         "FARTHING_RELAY_URL: expected a URL with ws:// or wss://, got 'http://relay.example'"),
+        ({"profile": "{"}, "FARTHING_PROFILE: expected a JSON object, got '{'"),
+        ({"prise_per_byte": 1},
+         "there is no setting FARTHING_PRISE_PER_BYTE; the nearest is FARTHING_PRICE_PER_BYTE"),
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused_at_the_start_with_one_plain_line(tmp_path, settings, complaint):
+    code, said = ends(tmp_path / "data", settings)
+    assert (code, said) == (2, f"farthing: {complaint}\n")
+
+
+def test_a_server_that_listens_everywhere_announces_an_address_that_exists(
+    start_relay, background: Background
+):
+    relay = start_relay(host="0.0.0.0")
+    document = json.loads(request(background, "GET", relay.http, NOSTR_JSON).body)
+    assert document["ilp"]["endpoint"] == f"http://127.0.0.1:{relay.port}/ilp"
+    assert "0.0.0.0" not in json.dumps(document)
+
+
+def test_all_that_is_kept_is_the_owners_alone(relay: RelayProcess):
+    assert relay.data.stat().st_mode & 0o777 == 0o700
+    kept = {path.name: path.stat().st_mode & 0o777 for path in relay.data.iterdir()}
+    assert {"farthing.db", "lock", "peer-token", "secret-key"} <= kept.keys()
+    assert set(kept.values()) == {0o600}
+
+
+def test_a_key_that_others_could_read_is_closed_to_them(tmp_path, start_relay):
+    relay = start_relay()
+    relay.stop()
+    (relay.data / "secret-key").chmod(0o644)
+    relay.start()
+    assert (relay.data / "secret-key").stat().st_mode & 0o777 == 0o600

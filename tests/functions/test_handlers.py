@@ -1,6 +1,7 @@
 """Each handler with its sample payload: what it answers, and what it does."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.nostr.filters import Filter
-from farthing.store.sessions import Subscription
+from farthing.store.subscriptions import Subscription
 from tests.functions.conftest import Invoke, sample
 from tests.relay.world import START, connections_of
 
@@ -28,7 +29,7 @@ def published(name: str) -> dict[str, Any]:
 
 def read_along(agent: Agent, connection_id: str = "reader") -> None:
     subscription = Subscription(connection_id, "all", 0, [Filter()])
-    agent.sessions.subscribe(subscription, agent.now)
+    agent.subscriptions.subscribe(subscription, agent.now)
 
 
 class TestSockets:
@@ -61,7 +62,7 @@ class TestSockets:
 
         ((kind, id, note),) = connections_of(agent).take(CONNECTION)
         assert (kind, id, note) == ("EVENT", "feed", published("event"))
-        assert agent.sessions.subscription_ids(CONNECTION) == {"feed"}
+        assert agent.subscriptions.ids(CONNECTION) == {"feed"}
 
     def test_count(self, invoke: Invoke) -> None:
         invoke("event")
@@ -78,20 +79,20 @@ class TestSockets:
         invoke("req")
 
         assert invoke("close") == DONE
-        assert agent.sessions.subscription_ids(CONNECTION) == set()
+        assert agent.subscriptions.ids(CONNECTION) == set()
 
     def test_close_before_its_req(self, agent: Agent, invoke: Invoke) -> None:
         invoke("close")
 
         assert invoke("req") == DONE
-        assert agent.sessions.subscription_ids(CONNECTION) == set()
+        assert agent.subscriptions.ids(CONNECTION) == set()
 
     def test_disconnect(self, agent: Agent, invoke: Invoke) -> None:
         invoke("req")
 
         assert invoke("disconnect") == DONE
         assert agent.sessions.get(CONNECTION) is None
-        assert agent.sessions.subscription_ids(CONNECTION) == set()
+        assert agent.subscriptions.ids(CONNECTION) == set()
 
     def test_default(self, agent: Agent, invoke: Invoke) -> None:
         profile = published("default")
@@ -190,6 +191,19 @@ class TestInfo:
         assert limits["max_subid_length"] == 64
         assert limits["payment_required"] is False
         assert "" not in document.values()
+
+    def test_the_changes_feed_is_named_for_strict_clients_too(
+        self, agent: Agent, invoke: Invoke
+    ) -> None:
+        document = body(invoke("info"))
+        assert document["supported_nips"][-1] == "CF"
+        assert document["changes_feed"] is True
+
+        strict = replace(agent, settings=replace(agent.settings, list_changes_feed=False))
+        runtime.install(strict)
+        document = body(invoke("info"))
+        assert all(type(nip) is int for nip in document["supported_nips"])
+        assert document["changes_feed"] is True
 
     def test_a_browser_gets_a_page(self, invoke: Invoke) -> None:
         event = sample("info")

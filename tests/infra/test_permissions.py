@@ -18,9 +18,10 @@ from farthing.nostr.events import Event, public_key_of
 from farthing.ports.connections import Delivery
 from farthing.ports.outbound import OutboundFailed, Response
 from farthing.relay.sealed_sets import SEALED
+from farthing.store.cursors import Cursors, Lease
 from farthing.store.ledger import Hold, Peer, hash_token
 from farthing.store.routes import GENERATION_SECONDS, Route
-from farthing.store.sessions import Feed, Lease, Sessions, Subscription, request_order
+from farthing.store.subscriptions import CHANGES, Subscription, request_order
 from farthing.store.table import Table
 from infra.permissions import KEY, POSTING, TABLES
 from tests.ilp.paying import PAYER, packet
@@ -41,7 +42,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 def new_stage(folder: Path) -> Stage:
     SEALED.clear()
-    return Stage(folder, settlement_token="s" * 43, count_exactly=2)
+    return Stage(folder, settlement_token="s" * 43, count_exactly=2, max_removed_at_once=1)
 
 
 def live(stage: Stage) -> None:
@@ -138,11 +139,11 @@ def deliver(stage: Stage, who: str) -> None:
 @contextmanager
 def overtaken(stage: Stage, who: str, subscription_id: str) -> Iterator[None]:
     """While a live answer is sent, another container brings news for it."""
-    sessions = Sessions(stage.engine.inner, 7500)
+    cursors = Cursors(stage.engine.inner, 7500)
     order = request_order(stage.next_time_ms)
-    subscription = Subscription(who, subscription_id, order, (), Feed.CHANGES)
+    subscription = Subscription(who, subscription_id, order, (), CHANGES)
     now_ms = int(stage.clock() * 1000)
-    stage.meanwhile = lambda: sessions.take_cursor(subscription, Lease(now_ms, now_ms + 1))
+    stage.meanwhile = lambda: cursors.take(subscription, Lease(now_ms, now_ms + 1))
     yield
     stage.meanwhile = lambda: None
 
@@ -297,9 +298,21 @@ def keep_up(stage: Stage) -> None:
         agent.ledger.hold(
             Hold(PAYER.id, f"{number}" * 64, 100, int(stage.clock() * 1000) + 1000), 10**15
         )
+    vanish(stage)
     stage.clock.now += 60
     stage.call("sweeper", {})
     follow(stage)
+
+
+def vanish(stage: Stage) -> None:
+    """A key asks to vanish. One call does not remove all that it wrote."""
+    stage.store(
+        *(signed(BOB, content=f"of bob {n}") for n in range(2)),
+        signed(ALICE, kind=1059, tags=[["p", public_key_of(BOB)]]),
+        signed(BOB, kind=62, tags=[["relay", "ALL_RELAYS"]]),
+        signed(bytes([7] * 32), kind=62, tags=[["relay", "ALL_RELAYS"]]),  # with nothing here
+    )
+    stage.stream("sequencer", Table.EVENTS)
 
 
 class Neighbour:

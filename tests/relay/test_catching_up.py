@@ -217,7 +217,7 @@ def test_a_forged_event_is_not_kept(agent: Agent) -> None:
 
 
 def test_a_key_takes_no_more_bytes_than_it_may(agent: Agent, clock: Clock) -> None:
-    size = len(note(1).to_json().encode())
+    size = len(note(10).to_json().encode())
     small = replace(agent, settings=replace(agent.settings, follow_bytes=5 * size + 3))
     look(small, Session([note(number) for number in range(10, 30)]), Abilities())
     assert len(stored(agent)) == 5

@@ -19,20 +19,23 @@ from farthing.agent.identity import publish_identity
 from farthing.agent.relay_client import SocketRelays
 from farthing.context import Agent
 from farthing.handlers import runtime
-from farthing.nostr.messages import notice
+from farthing.nostr.messages import Prefix, Refused, notice
 from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.hosts import HostRules
+from farthing.relay.receive import refuse
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
 from farthing.store.sqlite import SqliteEngine
 from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Work
 from infra.local.server.backlog import Backlog
+from infra.local.server.client_address import peer_of, visitor_of
 from infra.local.server.connection_limits import ConnectionLimits
 from infra.local.server.feeds import FollowedRelays
 from infra.local.server.folder import CannotStart, hold_folder
 from infra.local.server.gateway import SocketContext
-from infra.local.server.http_server import HttpServer, own_name
+from infra.local.server.http_server import CLIENT, HttpServer, own_name
 from infra.local.server.identity import with_identity
+from infra.local.server.logs import configure_logs
 from infra.local.server.meter import LocalMeter
 from infra.local.server.outbound import LocalOutbound
 from infra.local.server.packet_server import PacketServer
@@ -58,6 +61,7 @@ _CONNECTION_SECONDS = 100 * 365 * 24 * 3600
 _SWITCH_SECONDS = 0.0003
 # Objects more than before: hundreds of requests under way hold thousands, and none is garbage.
 _COLLECT_AFTER = 50_000
+_TOO_MANY = Refused(Prefix.RATE_LIMITED, "too many messages from this address")
 
 
 class Server:
@@ -72,7 +76,6 @@ class Server:
             port=self._listener.getsockname()[1],
             connection_seconds=_CONNECTION_SECONDS,
         )
-        self.url = f"{self.settings.host}:{self.settings.port}"
 
     async def start(self) -> None:
         settings = self.settings
@@ -94,9 +97,11 @@ class Server:
         self._outbound = LocalOutbound(self._hub, self._mailbox, rules)
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(rules), in_order=True, alone=True,
+            SocketRelays(rules), sleep=self._outbound.sleep, in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
+        self._limits = ConnectionLimits(settings)
+        self._meter.watch(agent, lambda: len(self._limits))
         ensure_local_peer(agent.ledger, settings)
         publish_identity(agent)
         self._routes = {message.key: load_handler(message.function) for message in MESSAGES}
@@ -119,7 +124,7 @@ class Server:
         ]
 
     async def _listen(self) -> None:
-        limits = ConnectionLimits(self.settings)
+        limits = self._limits
         # Without an application around it: we have no use for its router.
         general = HttpServer(self._request, self.settings, limits)
         self._runner = web.ServerRunner(
@@ -190,7 +195,21 @@ class Server:
     ) -> web.WebSocketResponse:
         if self._stopping:
             raise web.HTTPServiceUnavailable
-        context = SocketContext(request.remote or "", own_name(request, self.settings))
+        client = request[CLIENT]
+        visitor = visitor_of(client)
+        by_proxy = client != peer_of(request.transport)
+        if by_proxy and not self._limits.enter_by_proxy(visitor):
+            raise web.HTTPServiceUnavailable
+        try:
+            return await self._socket(request, response, client)
+        finally:
+            if by_proxy:
+                self._limits.leave_by_proxy(visitor)
+
+    async def _socket(
+        self, request: web.BaseRequest, response: web.WebSocketResponse, client: str
+    ) -> web.WebSocketResponse:
+        context = SocketContext(client, own_name(request, self.settings))
         socket = Socket(
             response, request.transport, context, self._routes, self._hub, self._workers,
             self._sync_workers, self._connections,
@@ -200,7 +219,7 @@ class Server:
         )
         try:
             await response.prepare(request)
-            await self._converse(response, socket)
+            await self._converse(response, socket, visitor_of(client))
         finally:
             await self._workers.run(
                 lambda: self._routes["$disconnect"](
@@ -209,20 +228,23 @@ class Server:
             )
         return response
 
-    async def _converse(self, response: web.WebSocketResponse, socket: Socket) -> None:
+    async def _converse(
+        self, response: web.WebSocketResponse, socket: Socket, visitor: str
+    ) -> None:
         self._connections.add(socket)
         if self._stopping:
             socket.close()
         writer = asyncio.create_task(socket.write())
         try:
-            await self._read(response, socket)
+            await self._read(response, socket, visitor)
         finally:
             await socket.finish()
             self._connections.remove(socket)
             writer.cancel()
 
-    async def _read(self, response: web.WebSocketResponse, socket: Socket) -> None:
+    async def _read(self, response: web.WebSocketResponse, socket: Socket, visitor: str) -> None:
         most = self.settings.max_message_length
+        burst = self.settings.address_message_burst
         async for message in response:
             if message.type is not WSMsgType.TEXT:
                 # API Gateway takes no binary frames either.
@@ -230,6 +252,10 @@ class Server:
             elif len(message.data) > most or len(message.data.encode()) > most:
                 await response.send_str(notice(f"invalid: message over {most} bytes"))
                 await response.close(code=WSCloseCode.MESSAGE_TOO_BIG)
+            elif (excess := self._limits.messages.count(visitor)) > burst:
+                await response.send_str(refuse(message.data, _TOO_MANY))
+                if excess > 2 * burst:  # told often enough
+                    socket.close(WSCloseCode.POLICY_VIOLATION)
             else:
                 await socket.take(message.data)
 
@@ -252,25 +278,30 @@ def _bind(host: str, port: int) -> socket.socket:
 
 async def serve(settings: Settings) -> None:
     """Run until SIGINT or SIGTERM."""
+    configure_logs(settings)
     server = Server(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     await server.start()
-    print(_welcome(server), flush=True)
+    print(_welcome(server.settings), flush=True)
+    if settings.listens_everywhere and not settings.relay_url:
+        log.warning(
+            "others are told %s, which only this machine reaches: set FARTHING_RELAY_URL",
+            server.settings.http_url,
+        )
     await stop.wait()
     with suppress(OSError):  # nobody may be reading any more
         print("stopping", flush=True)
     await server.stop()
 
 
-def _welcome(server: Server) -> str:
-    settings = server.settings
+def _welcome(settings: Settings) -> str:
     rows = [
-        ("relay", f"ws://{server.url}"),
-        ("information", f"http://{server.url}"),
-        ("ILP", f"http://{server.url}/ilp"),
+        ("relay", f"ws://{settings.authority}"),
+        ("information", f"http://{settings.authority}"),
+        ("ILP", f"http://{settings.authority}/ilp"),
         ("public key", settings.pubkey),
         ("npub", encode(Npub(settings.pubkey))),
         ("ILP address", settings.own_ilp_address),

@@ -18,6 +18,7 @@ from farthing.ports.relays import NoRelays, Relays
 from farthing.settings import Settings
 from farthing.store.changes import ChangeLog
 from farthing.store.credits import CreditLimits
+from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
 from farthing.store.feeds import Feeds
 from farthing.store.ledger import Ledger
@@ -27,6 +28,7 @@ from farthing.store.routes import RoutingTable
 from farthing.store.sessions import Sessions
 from farthing.store.settlements import Settlements
 from farthing.store.spaces import NOSTR, E, Space
+from farthing.store.subscriptions import Subscriptions
 from farthing.store.syncs import Syncs
 from farthing.store.table import Engine
 
@@ -51,6 +53,8 @@ class Agent:
     meter: Meter = field(default_factory=NoMeter)
     relays: Relays = field(default_factory=NoRelays)
     clock: Callable[[], float] = time.time
+    # Waits before another attempt. On one machine, other handlers run meanwhile.
+    sleep: Callable[[float], None] = time.sleep
     # Whether messages of a connection are handled in the order in which they were sent.
     in_order: bool = False
     # Whether nobody else serves the same peers: what this process counts is then all there is.
@@ -134,4 +138,13 @@ class Agent:
 
     @cached_property
     def sessions(self) -> Sessions:
-        return Sessions(self.engine, self.settings.connection_seconds, in_order=self.in_order)
+        return Sessions(self.engine, self.subscriptions, self.settings.connection_seconds)
+
+    @cached_property
+    def subscriptions(self) -> Subscriptions:
+        seconds = self.settings.connection_seconds
+        return Subscriptions(self.engine, seconds, in_order=self.in_order)
+
+    @cached_property
+    def cursors(self) -> Cursors:
+        return Cursors(self.engine, self.settings.connection_seconds)

@@ -73,7 +73,7 @@ def _listed(agent: Agent, pubkey: str, named: Callable[[Event], list[str]]) -> l
 
 def _ours_left_out(agent: Agent, urls: Iterable[str]) -> list[str]:
     settings = agent.settings
-    ours = {same_place(settings.relay_url), same_place(relay_at(settings.ilp_url))}
+    ours = {same_place(settings.socket_url), same_place(relay_at(settings.ilp_url))}
     places = dict.fromkeys(same_place(url) for url in urls if is_relay_url(url))
     return [url for url in places if url not in ours]
 

@@ -19,9 +19,10 @@ class InvalidQuoteRequest(BadRequest):
 
 
 def quote(agent: Agent, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The quote for a request's body: `{"event": …}`, or `{"kind": …, "size": …}`."""
+    """The quote for a request's body: `{"event": …}`, or `{"kind": …, "size": …, "tags": …}`, where
+    tags, if there, is the number of different indexed tags."""
     if "event" not in body:
-        return quote_size(agent, body.get("kind"), body.get("size"))
+        return quote_size(agent, body.get("kind"), body.get("size"), body.get("tags", 0))
     event = parse_event(body["event"])
     verify(event)
     return quote_event(agent, event)
@@ -31,7 +32,7 @@ def quote_event(agent: Agent, event: Event) -> dict[str, Any]:
     settings = agent.settings
     size = encoded_size(event)
     free = writes_free(settings, event.pubkey)
-    price = 0 if free else settings.tariff.price(event.kind, size)
+    price = 0 if free else settings.tariff.price_event(event, size)
     if price and size > DATA_MAX:
         raise InvalidQuoteRequest(unpayable(size))
     owner = bytes.fromhex(settings.secret_key)
@@ -42,12 +43,14 @@ def quote_event(agent: Agent, event: Event) -> dict[str, Any]:
     }
 
 
-def quote_size(agent: Agent, kind: object, size: object) -> dict[str, Any]:
+def quote_size(agent: Agent, kind: object, size: object, tags: object = 0) -> dict[str, Any]:
     if type(kind) is not int or not 0 <= kind <= MAX_KIND:
         raise InvalidQuoteRequest(f"kind is a number from 0 to {MAX_KIND}")
     if type(size) is not int or not 0 <= size <= DATA_MAX:
         raise InvalidQuoteRequest(f"size is a number of bytes, at most {DATA_MAX}")
-    return _quote(agent, agent.settings.tariff.price(kind, size), kind, size)
+    if type(tags) is not int or not 0 <= tags <= DATA_MAX:
+        raise InvalidQuoteRequest("tags is a number of indexed tags")
+    return _quote(agent, agent.settings.tariff.price(kind, size, tags), kind, size)
 
 
 def _quote(agent: Agent, price: int, kind: int, size: int) -> dict[str, Any]:

@@ -301,6 +301,23 @@ class EventStore(Generic[E]):
             *(partial(self._delete_address, address, deletion.created_at) for address in addresses),
         )
 
+    def remove(self, event_id: str) -> bool:
+        """Take an event away, whoever wrote it; whether it was here. The tombstone in its place
+        keeps the event from coming back, and its receipt from missing it."""
+        key = event_key(self.space, event_id)
+        current = self._engine.get(Table.EVENTS, *key)
+        if current is None or "j" not in current:
+            return False
+        tombstone = {"by": [current["p"]], "removed": True}
+        try:
+            self._engine.write(Put(Table.EVENTS, *key, tombstone, Equals("p", current["p"])))
+        except ConditionFailed:  # deleted or replaced meanwhile
+            return False
+        removed = stored_event(self.space, key[0], current)
+        assert removed is not None
+        self._drop_postings(removed.event)
+        return True
+
     def _delete_event(self, key: Key, pubkey: str, current: Item | None) -> None:
         for _ in range(_ATTEMPTS):
             tombstone, condition = self._tombstone(current, pubkey)
