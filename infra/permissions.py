@@ -50,7 +50,6 @@ _RULES = _on(Table.LEDGER, _GET, _QUERY)  # the operator's rules
 # Events of an author that is banned, or asks to vanish.
 _REMOVE = _all(
     _READ, _on(Table.EVENTS, _GET, _PUT), _on(Table.POSTINGS, _WRITE_MANY),
-    _on(Table.LEDGER, _DELETE),
 )  # fmt: skip
 
 _VERBS: Mapping[str, Permissions] = {
@@ -85,7 +84,7 @@ TABLES: Mapping[str, Permissions] = {
     "quotes": {},
     "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
     "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
-    "sweeper": _all(_on(Table.LEDGER, _QUERY, _UPDATE), _REMOVE),
+    "sweeper": _all(_on(Table.LEDGER, _QUERY, _UPDATE, _DELETE), _REMOVE),
     "upkeep": _all(
         _STORE,
         _READ,

@@ -40,6 +40,7 @@ from infra.local.server.meter import LocalMeter
 from infra.local.server.outbound import LocalOutbound
 from infra.local.server.packet_server import PacketServer
 from infra.local.server.peers import ensure_local_peer
+from infra.local.server.slow_lane import LocalSlowLane
 from infra.local.server.sockets import LocalConnections, Socket
 from infra.local.server.streams import StreamPump
 from infra.local.server.web_routes import WebRoutes, load_handler
@@ -52,6 +53,8 @@ _PING_SECONDS = 30
 _PURGE_SECONDS = 30
 _STOP_SECONDS = 10
 _SYNC_WORKERS = 2
+# Threads for large requests, most of which wait for their turn. Each has a cache of its own.
+_SPARE_WORKERS = 8
 _GOODBYE_SECONDS = 2
 _BACKLOG = 1024  # connections that wait to be taken
 # Nothing ends connections here as API Gateway does, and what is known of them must last as long.
@@ -83,7 +86,7 @@ class Server:
         _spare_the_collector()
         self._stopping = False
         self._mailbox = LoopMailbox(asyncio.get_running_loop())
-        self._workers = Workers(max(1, settings.workers), self._mailbox)
+        self._workers = Workers(max(1, settings.workers), self._mailbox, spare=_SPARE_WORKERS)
         self._sync_workers = Workers(_SYNC_WORKERS, self._mailbox)
         self._engine = SqliteEngine(Path(settings.data))
         self._hub = WriteHub(self._mailbox)
@@ -97,7 +100,8 @@ class Server:
         self._outbound = LocalOutbound(self._hub, self._mailbox, rules)
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(rules), sleep=self._outbound.sleep, in_order=True, alone=True,
+            SocketRelays(rules), sleep=self._outbound.sleep,
+            slow_lane=LocalSlowLane(self._workers), in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
         self._limits = ConnectionLimits(settings)

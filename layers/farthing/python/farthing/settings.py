@@ -376,6 +376,13 @@ class Settings:
     max_live_values: int = _setting(
         10000, "Number of index keys of all open subscriptions of one connection"
     )
+    max_live_bytes: int = _setting(
+        262144, "Bytes of the filters, as JSON, of all open subscriptions of one connection"
+    )
+    max_parsed_bytes: int = _setting(
+        16 * 1024 * 1024,
+        "Bytes of subscriptions' filters, as JSON, that one process keeps parsed in its memory",
+    )
     max_limit: int = _setting(
         5000, "Number of events that one filter returns at most; a larger `limit` is lowered"
     )
@@ -389,7 +396,17 @@ class Settings:
         900, "Seconds by which an event's `created_at` may lie in the future"
     )
     max_scan: int = _setting(
-        50000, "Number of index entries that one filter may read before it is refused"
+        50000,
+        "Number of index entries that all filters of one request together may read before it is"
+        " refused",
+    )
+    light_scan: int = _setting(
+        5000,
+        "Number of index entries that a request may read before it counts as large; on one machine"
+        " few large requests run at a time",
+    )
+    req_seconds: int = _setting(
+        20, "Seconds after which a REQ or COUNT that is not answered yet is closed"
     )
     changes_seconds: int = _setting(
         20, "Seconds after which one CHANGES answer ends; the client continues from its end"

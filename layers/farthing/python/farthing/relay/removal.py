@@ -51,18 +51,26 @@ def vanish_if_asked(agent: Agent, request: Event) -> None:
 
 
 def _begin(agent: Agent, removal: Removal) -> None:
+    """Remove what is here. The note stays for the sweeper, which also removes what was stored while
+    other processes did not know of a ban yet."""
     rules_in_force(agent).book.begin_removal(removal)
-    continue_removal(agent, removal)
+    _remove_some(agent, removal)
 
 
 def continue_removals(agent: Agent) -> int:
     """What the sweeper does: go on with removals that are not through. How many events went."""
     book = rules_in_force(agent).book
-    return sum(continue_removal(agent, removal) for removal in list(book.removals()))
+    removed = 0
+    for removal in list(book.removals()):
+        number = _remove_some(agent, removal)
+        removed += number
+        if number < agent.settings.max_removed_at_once:
+            book.finish_removal(removal)
+    return removed
 
 
-def continue_removal(agent: Agent, removal: Removal) -> int:
-    """Remove as many events as one call may; the note of the removal goes with the last one."""
+def _remove_some(agent: Agent, removal: Removal) -> int:
+    """Remove as many events as one call may."""
     most = agent.settings.max_removed_at_once
     removed = 0
     for filter in _filters(removal):
@@ -71,8 +79,6 @@ def continue_removal(agent: Agent, removal: Removal) -> int:
             if not some:
                 break
             removed += _remove(agent, some)
-    if removed < most:
-        rules_in_force(agent).book.finish_removal(removal)
     return removed
 
 
