@@ -368,6 +368,8 @@ class Settings:
     )
     broadcast_pardon_days: int = _setting(
         30, "Days after its last loss when a relay that lost paid events may be paid again"
+    )
+
     # Paid subscriptions (BTP-NIPs)
     subscription_models: tuple[str, ...] = _setting(
         lambda: tuple(map(str, Model)),
