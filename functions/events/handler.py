@@ -12,7 +12,7 @@ from farthing.handlers.web import body_of, header, json_answer, json_body, url_o
 def handler(agent: Agent, event: Event) -> Response:
     body = json_body(event, agent.settings.max_message_length)
     authorization = header(event, "authorization")
-    keys = ()
+    keys: tuple[str, ...] = ()
     if authorization:
         url, octets = url_of(agent, event), body_of(event)
         keys = (signed_by(agent, authorization, url=url, method="POST", body=octets),)
