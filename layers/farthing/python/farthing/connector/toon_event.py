@@ -26,6 +26,8 @@ from farthing.store.receipts import Receipt, Stored
 
 log = logging.getLogger("farthing")
 
+_JSON_BEGINS = (b"{", b"[", b'"', b" ", b"\n", b"\t", b"\r")
+
 
 class ToonEvent(Purchase):
     event: Event
@@ -128,6 +130,8 @@ class ToonEvent(Purchase):
 
 
 def read_event(data: bytes) -> Event:
+    if data[:1] in _JSON_BEGINS and _is_json(data):
+        raise UnexpectedPayment("expected TOON, got JSON")
     try:
         fields = loads(data)
     except InvalidToon as error:
@@ -138,6 +142,14 @@ def read_event(data: bytes) -> Event:
     except InvalidEvent as error:
         raise BadRequest(str(error)) from None
     return event
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        orjson.loads(data)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_outcome(outcome: Outcome) -> None:

@@ -100,8 +100,10 @@ def problem(status: int, detail: str, more: Mapping[str, Any] | None = None) -> 
     return response
 
 
-def octets_answer(status: int, body: bytes) -> Response:
-    response = answer(status, b64encode(body).decode(), "application/octet-stream")
+def octets_answer(
+    status: int, body: bytes, media_type: str = "application/octet-stream"
+) -> Response:
+    response = answer(status, b64encode(body).decode(), media_type)
     return {**response, "isBase64Encoded": True}
 
 
