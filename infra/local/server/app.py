@@ -14,6 +14,7 @@ from pathlib import Path
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from farthing.agent.feeds import caching, is_reading
 from farthing.agent.identity import publish_identity
 from farthing.agent.relay_client import SocketRelays
 from farthing.context import Agent
@@ -29,14 +30,17 @@ from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Work
 from infra.local.server.backlog import Backlog
 from infra.local.server.client_address import peer_of, visitor_of
 from infra.local.server.connection_limits import ConnectionLimits
+from infra.local.server.feeds import FollowedRelays
 from infra.local.server.folder import CannotStart, hold_folder
 from infra.local.server.gateway import SocketContext
 from infra.local.server.http_server import CLIENT, HttpServer, own_name
 from infra.local.server.identity import with_identity
+from infra.local.server.logs import configure_logs
 from infra.local.server.meter import LocalMeter
 from infra.local.server.outbound import LocalOutbound
 from infra.local.server.packet_server import PacketServer
 from infra.local.server.peers import ensure_local_peer
+from infra.local.server.slow_lane import LocalSlowLane
 from infra.local.server.sockets import LocalConnections, Socket
 from infra.local.server.streams import StreamPump
 from infra.local.server.web_routes import WebRoutes, load_handler
@@ -49,6 +53,8 @@ _PING_SECONDS = 30
 _PURGE_SECONDS = 30
 _STOP_SECONDS = 10
 _SYNC_WORKERS = 2
+# Threads for large requests, most of which wait for their turn. Each has a cache of its own.
+_SPARE_WORKERS = 8
 _GOODBYE_SECONDS = 2
 _BACKLOG = 1024  # connections that wait to be taken
 # Nothing ends connections here as API Gateway does, and what is known of them must last as long.
@@ -80,7 +86,7 @@ class Server:
         _spare_the_collector()
         self._stopping = False
         self._mailbox = LoopMailbox(asyncio.get_running_loop())
-        self._workers = Workers(max(1, settings.workers), self._mailbox)
+        self._workers = Workers(max(1, settings.workers), self._mailbox, spare=_SPARE_WORKERS)
         self._sync_workers = Workers(_SYNC_WORKERS, self._mailbox)
         self._engine = SqliteEngine(Path(settings.data))
         self._hub = WriteHub(self._mailbox)
@@ -94,7 +100,8 @@ class Server:
         self._outbound = LocalOutbound(self._hub, self._mailbox, rules)
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(rules), sleep=self._outbound.sleep, in_order=True, alone=True,
+            SocketRelays(rules), sleep=self._outbound.sleep,
+            slow_lane=LocalSlowLane(self._workers), in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
         self._limits = ConnectionLimits(settings)
@@ -111,6 +118,10 @@ class Server:
         )
         self._pump.start()
         await self._listen()
+        self._feeds = None
+        if is_reading(agent):
+            self._feeds = FollowedRelays(agent, caching(agent, self._hub.run_all))
+            self._feeds.start()
         self._chores = [
             asyncio.create_task(self._purge()),
             *(asyncio.create_task(self._repeat(schedule)) for schedule in SCHEDULES),
@@ -134,6 +145,8 @@ class Server:
     async def stop(self) -> None:
         """Take nothing new, finish what is in hand, and leave a closed database behind."""
         self._stopping = True
+        if self._feeds is not None:
+            await asyncio.to_thread(self._feeds.stop)
         goodbyes = [socket.close() for socket in self._connections.all()]
         self._door.close()
         await asyncio.gather(*goodbyes, self._packets.stop(_STOP_SECONDS), return_exceptions=True)
@@ -269,6 +282,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 async def serve(settings: Settings) -> None:
     """Run until SIGINT or SIGTERM."""
+    configure_logs(settings)
     server = Server(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -7,6 +7,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 Address = IPv4Address | IPv6Address
 
+# All clients of whom a proxy says nothing that can be believed; they are counted as one.
+UNKNOWN = "unknown"
 _FOR = re.compile(r'(?:^|[;,])\s*for=("(?:[^"\\]|\\.)*"|[^;,\s]*)', re.IGNORECASE)
 _LONGEST_HEADER = 4096
 
@@ -36,7 +38,9 @@ def visitor_of(text: str) -> str:
     """What limits count by: an address, or an IPv6 network, since everybody has a whole one. Empty
     for this machine, where nobody is counted."""
     address = address_of(text)
-    if address is None or address.is_loopback:
+    if address is None:
+        return text
+    if address.is_loopback:
         return ""
     return str(address) if address.version == 4 else address.packed[:8].hex()
 
@@ -59,26 +63,28 @@ class Proxies:
     def client(self, peer: str, headers: Mapping[str, str]) -> str:
         """The client's address. Each proxy adds the address that it sees at the right, so the
         first from the right that is no proxy is the client's; what stands further left may be
-        anything. Where the two headers disagree, one of them comes from the client."""
+        anything. Where the two headers disagree, one of them comes from the client, and the
+        client is unknown."""
         if not self.trusts(peer):
             return peer
-        named = {
-            self._client(chain)
-            for chain in (
-                _x_forwarded_for(headers.get("X-Forwarded-For", "")),
-                _forwarded(headers.get("Forwarded", "")),
-            )
-            if chain
-        }
-        found = named.pop() if len(named) == 1 else None
-        return str(found) if found is not None else peer
+        chains = (
+            _x_forwarded_for(headers.get("X-Forwarded-For", "")),
+            _forwarded(headers.get("Forwarded", "")),
+        )
+        named = {self._client(chain) for chain in chains if chain}
+        if not named:
+            return peer
+        return named.pop() if len(named) == 1 else UNKNOWN
 
-    def _client(self, chain: Sequence[str]) -> Address | None:
+    def _client(self, chain: Sequence[str]) -> str:
+        address = None
         for text in reversed(chain):
             address = address_of(text)
-            if address is None or not self._is_proxy(address):
-                return address
-        return None
+            if address is None:
+                return UNKNOWN
+            if not self._is_proxy(address):
+                break
+        return str(address)
 
 
 def is_forwarded(headers: Mapping[str, str]) -> bool:

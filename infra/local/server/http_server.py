@@ -3,6 +3,7 @@ to arrive, and by which name we are known."""
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
@@ -58,6 +59,19 @@ class HttpServer(web.Server):
         self._transports[handler] = transport
 
     async def _greet(self, request: web.BaseRequest) -> web.StreamResponse:
+        begun = time.monotonic()
+        response = await self._answer(request)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug(
+                "request",
+                extra={
+                    "method": request.method, "path": request.path, "status": response.status,
+                    "client": request[CLIENT], "seconds": round(time.monotonic() - begun, 4),
+                },
+            )  # fmt: skip
+        return response
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         peer = peer_of(request.transport)
         client = request[CLIENT] = self._visitors.proxies.client(peer, request.headers)
         # Packets have a rate of their own, which is their peer's.

@@ -15,18 +15,22 @@ from farthing.ports.connections import Connections
 from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
 from farthing.ports.relays import NoRelays, Relays
+from farthing.ports.slow_lane import OpenRoad, SlowLane
 from farthing.settings import Settings
 from farthing.store.changes import ChangeLog
 from farthing.store.credits import CreditLimits
 from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
+from farthing.store.feeds import Feeds
 from farthing.store.ledger import Ledger
+from farthing.store.paid_subscriptions import PaidSubscriptions
 from farthing.store.planner import Reader
 from farthing.store.purses import Purses
 from farthing.store.routes import RoutingTable
 from farthing.store.sessions import Sessions
 from farthing.store.settlements import Settlements
 from farthing.store.spaces import NOSTR, E, Space
+from farthing.store.subscription_funds import SubscriptionFunds
 from farthing.store.subscriptions import Subscriptions
 from farthing.store.syncs import Syncs
 from farthing.store.table import Engine
@@ -54,6 +58,8 @@ class Agent:
     clock: Callable[[], float] = time.time
     # Waits before another attempt. On one machine, other handlers run meanwhile.
     sleep: Callable[[float], None] = time.sleep
+    # Where large requests wait for their turn.
+    slow_lane: SlowLane = field(default_factory=OpenRoad)
     # Whether messages of a connection are handled in the order in which they were sent.
     in_order: bool = False
     # Whether nobody else serves the same peers: what this process counts is then all there is.
@@ -115,12 +121,24 @@ class Agent:
         return Purses(self.engine)
 
     @cached_property
+    def paid_subscriptions(self) -> PaidSubscriptions:
+        return PaidSubscriptions(self.engine)
+
+    @cached_property
+    def subscription_funds(self) -> SubscriptionFunds:
+        return SubscriptionFunds(self.engine, self.purses)
+
+    @cached_property
     def trust(self) -> CreditLimits:
         return CreditLimits(self.engine)
 
     @cached_property
     def settlements(self) -> Settlements:
         return Settlements(self.engine)
+
+    @cached_property
+    def feeds(self) -> Feeds:
+        return Feeds(self.engine)
 
     @cached_property
     def routes(self) -> RoutingTable:
@@ -137,8 +155,12 @@ class Agent:
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
-        seconds = self.settings.connection_seconds
-        return Subscriptions(self.engine, seconds, in_order=self.in_order)
+        return Subscriptions(
+            self.engine,
+            self.settings.connection_seconds,
+            self.settings.max_parsed_bytes,
+            in_order=self.in_order,
+        )
 
     @cached_property
     def cursors(self) -> Cursors:

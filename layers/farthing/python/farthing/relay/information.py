@@ -6,7 +6,9 @@ from farthing import __version__
 from farthing.nostr.messages import MAX_SUBSCRIPTION_ID
 from farthing.settings import Settings
 
-SUPPORTED_NIPS: tuple[int | str, ...] = (1, 9, 11, 40, 42, 45, 70, 77, "CF")
+SUPPORTED_NIPS = (1, 9, 11, 40, 42, 45, 70, 77)
+# NIP-CF demands it in the list. Clients that take numbers only then refuse the whole document.
+CHANGES_FEED = "CF"
 
 
 def relay_information(settings: Settings) -> dict[str, Any]:
@@ -17,12 +19,14 @@ def relay_information(settings: Settings) -> dict[str, Any]:
         "self": settings.pubkey,
         "contact": settings.contact,
         "icon": settings.icon,
-        "supported_nips": list(SUPPORTED_NIPS),
+        "supported_nips": _nips(settings),
+        # Our own: the changes feed for clients that look here, whatever the list says.
+        "changes_feed": True,
         "software": "farthing",
         "version": __version__,
         "limitation": _limitation(settings),
         "payments_url": f"{settings.http_url}/v1/quotes",
-        "fees": settings.tariff.as_fees(),
+        "fees": _fees(settings),
         # Our own: all that a payer needs besides its own key and a token.
         "ilp": {
             "address": settings.own_ilp_address,
@@ -32,8 +36,22 @@ def relay_information(settings: Settings) -> dict[str, Any]:
         },
     }
     if settings.is_free:
-        del document["payments_url"], document["fees"]
+        del document["payments_url"]
+    if not document["fees"]:
+        del document["fees"]
     return {name: value for name, value in document.items() if value != ""}
+
+
+def _fees(settings: Settings) -> dict[str, Any]:
+    """What writing costs, and what paid subscriptions do; each only where it is sold."""
+    fees: dict[str, Any] = {} if settings.is_free else settings.tariff.as_fees()
+    if settings.subscription_fees.models:
+        fees |= settings.subscription_fees.as_fees()
+    return fees
+
+
+def _nips(settings: Settings) -> list[int | str]:
+    return [*SUPPORTED_NIPS, *([CHANGES_FEED] if settings.list_changes_feed else [])]
 
 
 def _limitation(settings: Settings) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from farthing.nostr.messages import (
 )
 from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
+from farthing.relay.effort import Effort
 from farthing.relay.socket_delivery import settle_deliveries
 from farthing.relay.visibility import check_readable, visible_to
 from farthing.store.planner import ScanTooLong
-from farthing.store.subscriptions import Subscription, close_order, request_order
+from farthing.store.subscriptions import Size, Subscription, close_order, request_order
 
 _FRAMES_AT_ONCE = 100
 
@@ -28,7 +29,10 @@ class Overtaken(Exception):
 
 
 class TooManySubscriptions(Refused):
-    """The connection has as many subscriptions open as it may."""
+    """The connection has as much open as it may."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Prefix.ERROR, why)
 
 
 def req(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
@@ -36,11 +40,13 @@ def req(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
     subscription_id = message.subscription_id()
     check_subscription_id(subscription_id)
     order = request_order(caller.time_ms)
+    effort = Effort(agent, agent.settings.req_seconds)
     try:
         filters = parse_filters(agent, message)
         subscription = Subscription(caller.connection_id, subscription_id, order, filters)
         pubkeys = open_subscription(agent, caller, subscription)
-        return _send_stored(agent, caller, subscription, pubkeys)
+        with effort:
+            return _send_stored(agent, subscription, pubkeys, effort)
     except Overtaken:
         return None  # the later message is answered, and that answer is the one that counts
     except Exception:
@@ -84,37 +90,40 @@ def open_subscription(agent: Agent, caller: Caller, subscription: Subscription) 
     connection, in_force, standing = agent.engine.together(
         caller.arrive,
         lambda: agent.subscriptions.subscribe(subscription, agent.now),
-        lambda: agent.subscriptions.value_counts(caller.connection_id),
+        lambda: agent.subscriptions.sizes(caller.connection_id),
     )
     if in_force > close_order(caller.time_ms):
         raise Overtaken
     if in_force > subscription.order:
         raise Refused(Prefix.ERROR, "closed by your CLOSE of the same millisecond")
     check_readable(subscription.filters, connection.pubkeys)
-    _check_room(agent, {**standing, subscription.id: subscription.value_count})
+    _check_room(agent, {**standing, subscription.id: subscription.size})
     return frozenset(connection.pubkeys)
 
 
-def _check_room(agent: Agent, subscriptions: Mapping[str, int]) -> None:
-    """Every value that a subscription is found by is kept for as long as it is open."""
-    most, values = agent.settings.max_subscriptions, agent.settings.max_live_values
-    if len(subscriptions) > most:
-        raise TooManySubscriptions(Prefix.ERROR, f"more than {most} subscriptions")
-    if sum(subscriptions.values()) > values:
-        raise TooManySubscriptions(Prefix.ERROR, f"more than {values} values in subscriptions")
+def _check_room(agent: Agent, subscriptions: Mapping[str, Size]) -> None:
+    """A subscription is kept for as long as it is open, under every value that it is found by."""
+    settings = agent.settings
+    if len(subscriptions) > settings.max_subscriptions:
+        raise TooManySubscriptions(f"more than {settings.max_subscriptions} subscriptions")
+    if sum(size.values for size in subscriptions.values()) > settings.max_live_values:
+        raise TooManySubscriptions(f"more than {settings.max_live_values} values in subscriptions")
+    if sum(size.bytes for size in subscriptions.values()) > settings.max_live_bytes:
+        raise TooManySubscriptions(f"more than {settings.max_live_bytes} bytes of subscriptions")
 
 
 def _send_stored(
-    agent: Agent, caller: Caller, subscription: Subscription, pubkeys: frozenset[str]
+    agent: Agent, subscription: Subscription, pubkeys: frozenset[str], effort: Effort
 ) -> str | None:
-    frames = (
-        event_frame(subscription.id, event.json)
-        for event in agent.reader.find_any(subscription.filters, visible_to(pubkeys))
-    )
+    connection_id = subscription.connection_id
+    found = agent.reader.find_any(subscription.filters, visible_to(pubkeys), effort.allowance)
+    frames = (event_frame(subscription.id, event.json) for event in found)
     try:
         while chunk := list(islice(frames, _FRAMES_AT_ONCE)):
-            delivery = agent.connections.post(caller.connection_id, chunk)
-            settle_deliveries(agent, [(caller.connection_id, delivery)])
+            effort.check_time()
+            with effort.sending():
+                delivery = agent.connections.post(connection_id, chunk)
+            settle_deliveries(agent, [(connection_id, delivery)])
             if delivery in (Delivery.GONE, Delivery.SLOW):
                 return None
     except ScanTooLong:

@@ -5,15 +5,15 @@ that a crash leaves at worst a posting that points nowhere, and never an event t
 """
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import cached_property, partial
 from typing import Any, Generic
 
 from farthing.nostr.events import Event
 from farthing.nostr.kinds import Keeping
-from farthing.store.payment import Payment, raise_if_refused
+from farthing.store.payment import BORROWED, Payment, raise_if_refused
 from farthing.store.postings import Lists, short_value
 from farthing.store.spaces import SPACES, E, Space, Storable
 from farthing.store.table import (
@@ -36,7 +36,9 @@ from farthing.store.table import (
 _EVENT = "e"  # sort key of an event, or of the tombstone in its place
 _ADDRESS = "a"  # sort key of an address
 _ATTEMPTS = 100  # each lost race means that somebody else has got on
-_MOST_DELETERS = 100
+_DELETER = "d#"  # begins the sort key of a deleter that a full tombstone does not name
+_MOST_NAMED = 100
+_DAY = 24 * 3600
 
 
 class Outcome(Enum):
@@ -77,9 +79,16 @@ def event_item(event: Storable, written: int, payment: Payment | None = None) ->
     }
     if payment is not None:
         item["r"] = payment.reference
-    if event.expiration is not None:
-        item[EXPIRES] = event.expiration
+    expires = expiry_of(event, payment)
+    if expires is not None:
+        item[EXPIRES] = expires
     return item
+
+
+def expiry_of(event: Storable, payment: Payment | None) -> int | None:
+    """When the event goes: by its author's word, or when a loan ends."""
+    loan = None if payment is None else payment.expires
+    return min((each for each in (event.expiration, loan) if each is not None), default=None)
 
 
 def event_key(space: Space[Any], event_id: str) -> Key:
@@ -152,13 +161,18 @@ class EventStore(Generic[E]):
 
         `beside` is run next to the first round trip; if it raises, the event is not stored. A
         payment is made in the transaction that commits the event; PaymentRefused if it cannot be.
+        A loan never takes anything from an event that stands by right, and gives way to it.
         """
         if event.keeping is Keeping.EPHEMERAL:
             raise ValueError("an ephemeral event is never stored")
         if event.address is not None:
             return self._save_version(event, event.address, beside, payment)
-        self._engine.together(beside, lambda: self._write_postings(event))
+        if payment is not None and payment.is_loan and self._stands(event, payment):
+            return Outcome.DUPLICATE  # before its postings would get an end that it does not have
+        self._engine.together(beside, lambda: self._write_postings(event, payment))
         outcome = self._save_once(event, payment)
+        if outcome is Outcome.DUPLICATE and payment is not None and payment.is_loan:
+            self._write_postings(event, None)  # stored by right in this very moment
         if outcome is Outcome.DELETED:
             self._drop_postings(event)  # for good: nobody can store it any more
         if event.kind == self.space.deletion_kind and outcome is not Outcome.DELETED:
@@ -176,20 +190,28 @@ class EventStore(Generic[E]):
             except ConditionFailed as failure:
                 if failure.current is None:  # gone between the two looks
                     condition = Absent()
+                elif _gives_way(failure.current, payment):
+                    condition = Equals("r", BORROWED)
                 elif "j" in failure.current:
                     return Outcome.DUPLICATE
-                elif self._is_deleted(event, failure.current):
+                elif (over := self._over_tombstone(event, failure.current)) is None:
                     return Outcome.DELETED
-                else:  # the tombstone has no say over this event
-                    condition = Equals("by", failure.current["by"])
+                else:
+                    condition = over
         raise Contended("the event is being written by others")
 
     def _commit(self, put: Put, payment: Payment | None) -> None:
-        if payment is None or not payment.writes:
-            self._engine.write(put)
+        self._write([put, *(payment.writes if payment else ())])
+
+    def _write(self, writes: Sequence[TransactWrite]) -> None:
+        """Make the first write, together with the others where there are any; ConditionFailed if
+        its condition does."""
+        first = writes[0]
+        if len(writes) == 1 and isinstance(first, Put):
+            self._engine.write(first)
             return
         try:
-            self._engine.transact([put, *payment.writes])
+            self._engine.transact(writes)
         except TransactionCancelled as cancelled:
             raise_if_refused(cancelled, 1)
             raise ConditionFailed(cancelled.current[0]) from None
@@ -202,16 +224,21 @@ class EventStore(Generic[E]):
         _, current = self._engine.together(beside, lambda: self._address(key))
         for attempt in range(_ATTEMPTS):
             refusal = _refusal(event, current)
-            if refusal is Outcome.DUPLICATE and self.get(event.id) is None:
-                refusal = Outcome.DELETED  # by id: the address does not know of it
+            if refusal is Outcome.DUPLICATE:
+                refusal, condition = self._same_version(event, payment, condition)
             if attempt and refusal in (Outcome.DELETED, Outcome.SUPERSEDED):
                 self._drop_postings(event)
             if refusal is not None:
                 return refusal
-            _, replaced = self._engine.together(
-                lambda: self._write_postings(event),
-                partial(self._current_version, current),
-            )
+            if payment is not None and payment.is_loan:
+                replaced = self._current_version(current)
+                payment = _as_lasting_as(replaced, payment)
+                self._write_postings(event, payment)
+            else:
+                _, replaced = self._engine.together(
+                    partial(self._write_postings, event, payment),
+                    partial(self._current_version, current),
+                )
             item = event_item(event, self._now, payment)
             writes = self._replacement(event, key, current, condition, item)
             try:
@@ -219,17 +246,37 @@ class EventStore(Generic[E]):
             except TransactionCancelled as cancelled:
                 raise_if_refused(cancelled, len(writes))
                 standing = cancelled.current[1]
-                if standing is not None and self._is_deleted(event, standing):
-                    self._drop_postings(event)
-                    return Outcome.DELETED
                 if standing is not None and "by" in standing:
-                    condition = Equals("by", standing["by"])
+                    over = self._over_tombstone(event, standing)
+                    if over is None:
+                        self._drop_postings(event)
+                        return Outcome.DELETED
+                    condition = over
+                elif standing is not None and _gives_way(standing, payment):
+                    condition = Equals("r", BORROWED)
                 current = self._address(key)
                 continue
-            if replaced is not None:
+            if replaced is not None and replaced.id != event.id:
                 self._drop_postings(replaced.event)
             return Outcome.STORED
         raise Contended("the address is being written by others")
+
+    def _stands(self, event: E, payment: Payment) -> bool:
+        item = self._engine.get(Table.EVENTS, *event_key(self.space, event.id))
+        return item is not None and "j" in item and not _gives_way(item, payment)
+
+    def _same_version(
+        self, event: E, payment: Payment | None, condition: Condition
+    ) -> tuple[Outcome | None, Condition]:
+        """What becomes of a version whose address names it already, and on which condition."""
+        item = self._engine.get(Table.EVENTS, *event_key(self.space, event.id))
+        if item is None:  # its loan has ended
+            return None, condition
+        if "j" not in item:  # deleted by id: the address does not know of it
+            return Outcome.DELETED, condition
+        if _gives_way(item, payment):
+            return None, Equals("r", BORROWED)
+        return Outcome.DUPLICATE, condition
 
     def _address_key(self, address: str) -> Key:
         kind, pubkey, name = address.split(":", 2)
@@ -241,8 +288,9 @@ class EventStore(Generic[E]):
     def _current_version(self, address: Item | None) -> EventRecord[E] | None:
         return self.get(address["id"]) if address and "id" in address else None
 
-    def _write_postings(self, event: E) -> None:
-        self._engine.write_batch(self.lists.postings(event, self._now), deferred=True)
+    def _write_postings(self, event: E, payment: Payment | None) -> None:
+        postings = self.lists.postings(event, self._now, expiry_of(event, payment))
+        self._engine.write_batch(postings, deferred=True)
 
     def _drop_postings(self, event: E) -> None:
         keys = self.lists.keys(event)
@@ -261,13 +309,34 @@ class EventStore(Generic[E]):
             *(partial(self._delete_address, address, deletion.created_at) for address in addresses),
         )
 
+    def remove(self, event_id: str) -> bool:
+        """Take an event away, whoever wrote it; whether it was here. The tombstone in its place
+        keeps the event from coming back, and its receipt from missing it."""
+        key = event_key(self.space, event_id)
+        current = self._engine.get(Table.EVENTS, *key)
+        if current is None or "j" not in current:
+            return False
+        tombstone = {"by": [current["p"]], "removed": True}
+        try:
+            self._engine.write(Put(Table.EVENTS, *key, tombstone, Equals("p", current["p"])))
+        except ConditionFailed:  # deleted or replaced meanwhile
+            return False
+        removed = stored_event(self.space, key[0], current)
+        assert removed is not None
+        self._drop_postings(removed.event)
+        return True
+
     def _delete_event(self, key: Key, pubkey: str, current: Item | None) -> None:
         for _ in range(_ATTEMPTS):
             tombstone, condition = self._tombstone(current, pubkey)
             if tombstone is None:
                 return
+            writes: list[TransactWrite] = [Put(Table.EVENTS, *key, tombstone, condition)]
+            if "more" in tombstone:
+                oldest = self._beside(key, current["by"][0] if current else "")
+                writes.append(Put(Table.EVENTS, *oldest, {}))
             try:
-                self._engine.write(Put(Table.EVENTS, *key, tombstone, condition))
+                self._write(writes)
             except ConditionFailed as failure:
                 current = failure.current
                 continue
@@ -295,9 +364,19 @@ class EventStore(Generic[E]):
             return
         raise Contended("the address is being written by others")
 
-    def _is_deleted(self, event: E, tombstone: Item) -> bool:
-        """Whether a tombstone counts: only its author deletes an event, and nobody a deletion."""
-        return event.pubkey in tombstone.get("by", ()) and event.kind != self.space.deletion_kind
+    def _over_tombstone(self, event: E, tombstone: Item) -> Condition | None:
+        """The condition under which an event takes a tombstone's place. None where the tombstone
+        counts: only its author deletes an event, and nobody a deletion."""
+        named = event.pubkey in tombstone["by"]
+        if not named and "more" in tombstone:
+            key = self._beside(event_key(self.space, event.id), event.pubkey)
+            named = self._engine.get(Table.EVENTS, *key) is not None
+        deleted = named and event.kind != self.space.deletion_kind
+        return None if deleted else Equals("by", tombstone["by"])
+
+    def _beside(self, key: Key, pubkey: str) -> Key:
+        """Where a deleter stands that a tombstone has no room for."""
+        return key[0], f"{self.space.prefix}{_DELETER}{pubkey}"
 
     def _replacement(
         self, event: E, key: Key, current: Item | None, condition: Condition, item: Item
@@ -309,7 +388,7 @@ class EventStore(Generic[E]):
             _address_put(key, current, address),
             Put(Table.EVENTS, *event_key(self.space, event.id), item, condition),
         ]
-        if current is not None and "id" in current:
+        if current is not None and current.get("id", event.id) != event.id:
             writes.append(Delete(Table.EVENTS, *event_key(self.space, current["id"])))
         return writes
 
@@ -330,16 +409,46 @@ class EventStore(Generic[E]):
         """What takes the place of a deleted event, or None where there is nothing to do.
 
         An event that we have not seen yet gets one as well: the deletion may be here first. It then
-        counts only for the one key that turns out to be the author's.
+        counts only for the one key that turns out to be the author's, and names every key that has
+        asked: many strangers must not keep the author from it.
         """
         if current is None:
             return {"by": [pubkey]}, Absent()
         if "j" not in current:
-            by = current["by"]
-            done = pubkey in by or len(by) >= _MOST_DELETERS
-            return (None if done else {"by": [*by, pubkey]}), Equals("by", by)
+            return _with_deleter(current, pubkey)
         mine = current["p"] == pubkey and current["k"] != self.space.deletion_kind
         return ({"by": [pubkey]} if mine else None), Equals("p", pubkey)
+
+
+def _as_lasting_as(replaced: EventRecord[Any] | None, loan: Payment) -> Payment:
+    """A version on loan that replaces one that was to stay, stays as well."""
+    if replaced is None or replaced.payment == BORROWED:
+        return loan
+    return replace(loan, expires=None)
+
+
+def _gives_way(item: Item, payment: Payment | None) -> bool:
+    """Whether a stored event is borrowed, and whoever stores it now keeps it longer: by right, or
+    on a loan that ends a day later or more."""
+    if item.get("r") != BORROWED or "j" not in item:
+        return False
+    if payment is None or not payment.is_loan:
+        return True
+    ends = item.get(EXPIRES)
+    return ends is not None and payment.expires is not None and ends + _DAY <= payment.expires
+
+
+def _with_deleter(tombstone: Item, pubkey: str) -> tuple[Item | None, Condition]:
+    """The tombstone that names one more key; None if it names the key. One that is full puts the
+    oldest of its names beside itself."""
+    by = tombstone["by"]
+    # Every deleter changes the list: by this, whoever stores the event meanwhile sees that.
+    unchanged = Equals("by", by)
+    if pubkey in by:
+        return None, unchanged
+    if len(by) < _MOST_NAMED:
+        return {**tombstone, "by": [*by, pubkey]}, unchanged
+    return {"by": [*by[1:], pubkey], "more": True}, unchanged
 
 
 def _refusal(event: Storable, current: Item | None) -> Outcome | None:
