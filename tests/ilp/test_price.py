@@ -19,6 +19,7 @@ from farthing.connector.client import (
 )
 from farthing.connector.quotes import InvalidQuoteRequest, quote_event, quote_size
 from farthing.context import Agent
+from farthing.ilp.fees import forwarding_fee
 from farthing.ilp.packet import Fulfill, Reject
 from farthing.ilp.toon import dumps_event
 from farthing.nostr.events import Event
@@ -277,3 +278,21 @@ def test_two_thousand_short_tags_pay_for_their_index_entries(agent: Agent) -> No
 def test_quotes_for_what_is_no_number_of_tags(agent: Agent, tags: object) -> None:
     with pytest.raises(InvalidQuoteRequest):
         quote_size(agent, 1, 100, tags)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "ppm", "amount", "fee"),
+    [
+        (0, 1000, 0, 0),
+        (100, 1000, 0, 0),
+        (0, 1000, 999, 5),
+        (0, 1000, 10_000, 10),
+        (3, 0, 10_000, 5),
+        (7, 0, 1, 7),
+        (0, 0, 10_000, 0),
+    ],
+)
+def test_forwarding_keeps_at_least_the_least_fee(
+    fixed: int, ppm: int, amount: int, fee: int
+) -> None:
+    assert forwarding_fee(fixed, ppm, amount, least=5) == fee

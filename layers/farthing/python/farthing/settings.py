@@ -198,7 +198,9 @@ class Settings:
         at_most(1_000_000),
     )
     forward_min_fee: int = _setting(
-        1, "Least fee for each packet that we forward, unless its amount is 0"
+        1,
+        "Least fee for each packet that we forward. Not charged if its amount is 0, or if"
+        " FARTHING_FORWARD_FEE and FARTHING_FORWARD_FEE_PPM are both 0.",
     )
     free_packets_per_minute: int = _setting(
         1000, "Number of packets of amount 0 that we forward for a peer per minute"

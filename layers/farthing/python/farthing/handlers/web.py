@@ -142,8 +142,10 @@ def accepts(event: Event, media_type: str) -> bool:
     return media_type in named
 
 
-def octets_answer(status: int, body: bytes) -> Response:
-    response = answer(status, b64encode(body).decode(), "application/octet-stream")
+def octets_answer(
+    status: int, body: bytes, media_type: str = "application/octet-stream"
+) -> Response:
+    response = answer(status, b64encode(body).decode(), media_type)
     return {**response, "isBase64Encoded": True}
 
 
