@@ -3,7 +3,7 @@ import cf from 'cloudfront';
 // A request goes to the HTTP API where that is certain, and is taken for a socket otherwise: which
 // headers of a handshake an edge function sees is not. Paths that end with a slash stand for all
 // below them; a test holds the list to the routes of the HTTP API.
-const WEB_PATHS = ['/ilp', '/healthz', '/v1/', '/purse/', '/accounts/', '/.well-known/'];
+const WEB_PATHS = ['/ilp', '/healthz', '/purse', '/purse/', '/v1/', '/accounts/', '/.well-known/'];
 const SOCKET_PATH = '/v1/ws';
 
 function isWebPath(path) {

@@ -13,7 +13,15 @@ from constructs import Construct
 from farthing.settings import PREFIX
 from infra.deployment import Deployment
 from infra.gateway import STAGE, Addresses
-from infra.permissions import CALLING_THEMSELVES, KEY, POSTING, SENDING, SETTLEMENT_TOKEN, TABLES
+from infra.permissions import (
+    CALLING_THEMSELVES,
+    KEY,
+    POSTING,
+    PURSE_TOKEN,
+    SENDING,
+    SETTLEMENT_TOKEN,
+    TABLES,
+)
 from infra.records import log_group
 from infra.shared import function_arn, table_arn
 
@@ -92,8 +100,8 @@ def _environment(name: str, around: Surroundings) -> dict[str, str]:
         variables[f"{PREFIX}SECRET_KEY_ARN"] = around.key_arn
     else:
         variables[f"{PREFIX}PUBLIC_KEY"] = around.public_key
-    if name in SETTLEMENT_TOKEN and (token := around.deployment.settlement_token_arn):
-        variables[f"{PREFIX}SETTLEMENT_TOKEN_ARN"] = token
+    for setting, arn in _tokens(name, around).items():
+        variables[f"{PREFIX}{setting}_ARN"] = arn
     if any(variable.endswith("_ARN") for variable in variables):
         # Secrets are read once a container: a function that is changed gets new ones.
         variables[f"{PREFIX}KEY_VERSION"] = str(around.deployment.key_version)
@@ -106,6 +114,16 @@ def _queues_of(name: str) -> list[str]:
 
 def _let(role: iam.Role, actions: Sequence[str], *resources: str) -> None:
     role.add_to_policy(iam.PolicyStatement(actions=list(actions), resources=list(resources)))
+
+
+def _tokens(name: str, around: Surroundings) -> dict[str, str]:
+    """The secrets with tokens that a function compares, by the names of the settings."""
+    deployment = around.deployment
+    given = {
+        "SETTLEMENT_TOKEN": (SETTLEMENT_TOKEN, deployment.settlement_token_arn),
+        "PURSE_TOKEN": (PURSE_TOKEN, deployment.purse_token_arn),
+    }
+    return {setting: arn for setting, (names, arn) in given.items() if arn and name in names}
 
 
 def _let_use_tables(role: iam.Role, name: str, around: Surroundings) -> None:
@@ -132,7 +150,7 @@ def _let_send(role: iam.Role, name: str, around: Surroundings) -> None:
 def _let_read_secrets(role: iam.Role, name: str, around: Surroundings) -> None:
     if name in KEY:
         _let(role, ["secretsmanager:GetSecretValue"], around.key_arn)
-    if name in SETTLEMENT_TOKEN and (arn := around.deployment.settlement_token_arn):
+    for arn in _tokens(name, around).values():
         _let(role, ["secretsmanager:GetSecretValue"], arn)
 
 
