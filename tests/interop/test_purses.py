@@ -1,5 +1,5 @@
-"""Clients and wallets that people use, unmodified, against a running relay: they fill purses, log in
-when asked, publish, and are refused when the purse is empty."""
+"""Clients and wallets that people use, unmodified, against a running relay: they fill purses, log
+in when asked, publish, and are refused when the purse is empty."""
 
 from collections.abc import Iterator
 from secrets import token_hex
