@@ -21,10 +21,13 @@ from farthing.relay.fan_out import fan_out
 from farthing.relay.policies import check_policies
 from farthing.relay.price import writes_free
 from farthing.store.events import Outcome, StoredEvent
-from farthing.store.payment import Payment
+from farthing.store.payment import BORROWED, Payment
 from farthing.store.receipts import Receipt, Stored
 
 log = logging.getLogger("farthing")
+
+# A payer who reads this needs to pay nobody: the event is where it was to go.
+STORED_ALREADY = "the event is stored already"
 
 
 class ToonEvent(Purchase):
@@ -88,8 +91,8 @@ class ToonEvent(Purchase):
         known = len(found) > 1 and found[1] is not None
         if known or (stored is not None and receipt.has_paid(stored.payment)):
             return True
-        if stored is not None:
-            raise RefusedByReceiver("the event is stored already")
+        if stored is not None and stored.payment != BORROWED:
+            raise RefusedByReceiver(STORED_ALREADY)
         return False
 
     def commit(self, payment: Payment) -> None:
@@ -143,7 +146,7 @@ def read_event(data: bytes) -> Event:
 def _check_outcome(outcome: Outcome) -> None:
     match outcome:
         case Outcome.DUPLICATE:
-            raise RefusedByReceiver("the event is stored already")
+            raise RefusedByReceiver(STORED_ALREADY)
         case Outcome.SUPERSEDED:
             raise RefusedByReceiver("a newer version is stored")
         case Outcome.DELETED:
