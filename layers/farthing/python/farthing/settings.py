@@ -198,7 +198,9 @@ class Settings:
         at_most(1_000_000),
     )
     forward_min_fee: int = _setting(
-        1, "Least fee for each packet that we forward, unless its amount is 0"
+        1,
+        "Least fee for each packet that we forward. Not charged if its amount is 0, or if"
+        " FARTHING_FORWARD_FEE and FARTHING_FORWARD_FEE_PPM are both 0.",
     )
     free_packets_per_minute: int = _setting(
         1000, "Number of packets of amount 0 that we forward for a peer per minute"
@@ -470,6 +472,11 @@ class Settings:
     )
     default_limit: int = _setting(500, "Number of events that a filter without `limit` returns")
     max_event_tags: int = _setting(2500, "Number of tags of one event")
+    max_free_targets: int = _setting(
+        100,
+        "Number of targets of a kind 5 that are looked up to see whether it deletes something of"
+        " its author's here and so is free",
+    )
     max_content_length: int = _setting(102400, "Number of characters of an event's content")
     created_at_past: int = _setting(
         0, "Seconds by which an event's `created_at` may lie in the past; 0 is any number"
@@ -637,6 +644,11 @@ class Settings:
     def socket_url(self) -> str:
         """The relay's WebSocket URL, public where one is set."""
         return self.relay_url.rstrip("/") or f"ws://{self.authority}"
+
+    @cached_property
+    def purses_url(self) -> str:
+        """The page about purses; a purse's own page is below it."""
+        return f"{self.http_url}/purse"
 
     @cached_property
     def http_url(self) -> str:

@@ -26,6 +26,7 @@ from farthing.store.receipts import Receipt, Stored
 
 log = logging.getLogger("farthing")
 
+_JSON_BEGINS = (b"{", b"[", b'"', b" ", b"\n", b"\t", b"\r")
 # A payer who reads this needs to pay nobody: the event is where it was to go.
 STORED_ALREADY = "the event is stored already"
 
@@ -131,6 +132,8 @@ class ToonEvent(Purchase):
 
 
 def read_event(data: bytes) -> Event:
+    if data[:1] in _JSON_BEGINS and _is_json(data):
+        raise UnexpectedPayment("expected TOON, got JSON")
     try:
         fields = loads(data)
     except InvalidToon as error:
@@ -141,6 +144,14 @@ def read_event(data: bytes) -> Event:
     except InvalidEvent as error:
         raise BadRequest(str(error)) from None
     return event
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        orjson.loads(data)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_outcome(outcome: Outcome) -> None:

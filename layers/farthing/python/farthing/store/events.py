@@ -147,6 +147,10 @@ class EventStore(Generic[E]):
         found = (stored_event(self.space, pk, item) for (pk, _), item in items.items())
         return {event.id: event for event in found if event is not None}
 
+    def at_address(self, address: str) -> EventRecord[E] | None:
+        """The version that stands at an address, `kind:pubkey:name`."""
+        return self._current_version(self._address(self._address_key(address)))
+
     def was_here(self, event_id: str) -> bool:
         """Whether the event is stored, or was until its author deleted it."""
         return self._engine.get(Table.EVENTS, *event_key(self.space, event_id)) is not None
