@@ -82,11 +82,19 @@ TABLES: Mapping[str, Permissions] = {
         _on(Table.LEDGER, _GET_MANY, _PUT, _UPDATE, _DELETE),
         _on(Table.ROUTES, _GET, _GET_MANY),
     ),
-    "info": {},
+    "info": _RULES,
+    "manage": _all(_REMOVE, _RULES, _on(Table.LEDGER, _PUT, _DELETE, _UPDATE)),
+    "operator": _all(
+        _READ,
+        _RULES,
+        _on(Table.EVENTS, _GET),  # whether a reported event is still here
+        _on(Table.CHANGES, _GET),
+        _on(Table.LEDGER, _GET_MANY, _PUT, _UPDATE),
+    ),
     "purse": {},
     "purses": _on(Table.LEDGER, _GET, _QUERY),
     "push": _all(_FORGET, _READ_LOG, _on(Table.SESSIONS, _GET, _UPDATE)),
-    "quotes": {},
+    "quotes": _RULES,
     "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
     "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
     "sweeper": _all(_on(Table.LEDGER, _QUERY, _UPDATE, _DELETE), _REMOVE),
@@ -103,7 +111,20 @@ TABLES: Mapping[str, Permissions] = {
 POSTING = frozenset({*_VERBS, "default", "events", "fanout", "push"})
 # Those who sign, derive or recognise by the owner's key.
 KEY = frozenset(
-    {"default", "event", "events", "identity", "ilp", "info", "purse", "purses", "quotes", "upkeep"}
+    {
+        "default",
+        "event",
+        "events",
+        "identity",
+        "ilp",
+        "info",
+        "manage",
+        "operator",
+        "purse",
+        "purses",
+        "quotes",
+        "upkeep",
+    }
 )
 # Those who go on after their response, in a call of their own.
 CALLING_THEMSELVES = frozenset({"ilp"})

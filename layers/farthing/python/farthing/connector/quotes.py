@@ -50,7 +50,7 @@ def quote_event(agent: Agent, event: Event, payer: str = "") -> dict[str, Any]:
     has room for the event, only a purse can pay, the author's or the one of `payer`."""
     settings = agent.settings
     size = encoded_size(event)
-    free = writes_free(settings, event.pubkey)
+    free = writes_free(agent, event.pubkey)
     price = 0 if free else settings.tariff.price_event(event, size)
     answer = _quote(agent, price, event.kind, size) | {"event_id": event.id}
     if price:

@@ -57,7 +57,7 @@ class ToonEvent(Purchase):
     def _check_price(self) -> None:
         """The price counts the bytes that arrived."""
         settings, amount = self.agent.settings, self.prepare.amount
-        if writes_free(settings, self.event.pubkey):
+        if writes_free(self.agent, self.event.pubkey):
             return
         self.price = settings.tariff.price_event(self.event, len(self.prepare.data))
         if amount < self.price:
