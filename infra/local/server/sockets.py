@@ -175,7 +175,9 @@ class Socket:
 
 
 class LocalConnections:
-    """The port to the clients of this process (see `relay.connections`)."""
+    """The port to the clients of this process (see `ports.connections`)."""
+
+    carries_replies = True
 
     def __init__(
         self,
