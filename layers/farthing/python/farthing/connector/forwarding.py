@@ -181,7 +181,7 @@ def _release(agent: Agent, hold: Hold) -> None:
 
 def _exchange(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
     try:
-        token = outgoing_token(bytes.fromhex(agent.settings.secret_key), next_hop)
+        token = outgoing_token(agent.settings.secret, next_hop)
         seconds = _seconds_left(agent, onward)
         reply = exchange(agent.outbound, next_hop.endpoint, token, onward, seconds)
     except InvalidToken:

@@ -58,7 +58,7 @@ def quote_event(agent: Agent, event: Event, payer: str = "") -> dict[str, Any]:
     if size > DATA_MAX:
         del answer["destination"]
         return answer
-    owner = bytes.fromhex(settings.secret_key)
+    owner = settings.secret
     condition = condition_of(quote_fulfillment(owner, bytes.fromhex(event.id)))
     return answer | {"condition": condition.hex()}
 
@@ -96,7 +96,7 @@ def quote_purse(agent: Agent, purse: object, amount: object) -> dict[str, Any]:
     """A plain packet that fills a purse, for a payer who is not its owner. The data is new each
     time, so that no two payments are taken for one."""
     key = bytes.fromhex(read_key(purse))
-    owner = bytes.fromhex(agent.settings.secret_key)
+    owner = agent.settings.secret
     data = token_bytes(_PURSE_DATA_LENGTH)
     answer = _offer(agent) | {
         "destination": purse_address(agent.settings.own_ilp_address, key),

@@ -72,7 +72,7 @@ class ToonEvent(Purchase):
     def find_fulfillment(self) -> tuple[Scheme, bytes] | None:
         return find_fulfillment(
             self.prepare.condition,
-            relay_secret=bytes.fromhex(self.agent.settings.secret_key),
+            relay_secret=self.agent.settings.secret,
             data=self.prepare.data,
             author=bytes.fromhex(self.event.pubkey),
             event_id=bytes.fromhex(self.event.id),
