@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from statistics import median
 
 import orjson
@@ -40,6 +41,7 @@ from farthing.store.counting import CountingEngine
 from farthing.store.ledger import Peer, hash_token
 from farthing.store.memory import MemoryEngine
 from farthing.store.table import VOLATILE, Item, Put, TransactWrite
+from farthing.surface import ANSWERED
 from infra.costs.bill import Usage
 from infra.costs.prices import Unit
 
@@ -50,9 +52,11 @@ ROUND_TRIP_MICROSECONDS = 5_000
 POST_MICROSECONDS = 10_000
 REQUEST_CPU_MICROSECONDS = 1_000
 POSTS_SIDE_BY_SIDE = 16
-# What Lambda writes about each call, and the HTTP API about each request.
+# What Lambda writes about each call, and the APIs about each request and message.
 PLATFORM_LOG_BYTES = 400
 ACCESS_LOG_BYTES = 250
+# The function that checks which way a connection has come, assumed: megabytes and milliseconds.
+ORIGIN_MEGABYTES, ORIGIN_MILLISECONDS = 256, 5
 # What DynamoDB adds to an item that it stores.
 ITEM_BYTES = 100
 
@@ -92,6 +96,8 @@ class Measured:
 
 class _Clients:
     """The port to clients: takes every frame and remembers how many, and how long."""
+
+    carries_replies = False
 
     def __init__(self) -> None:
         self.frames: list[int] = []
@@ -137,7 +143,9 @@ class Scene:
             secret_key=_OWNER.hex(), requests_per_second=0, packets_per_minute=MILLION,
             price_per_byte=settings.price_per_byte or 1,
         )  # fmt: skip
-        self.agent = Agent(own, self.engine, self._clients, meter=PowertoolsMeter(), clock=_clock)
+        self.agent = Agent(
+            own, self.engine, self._clients, meter=PowertoolsMeter(own.table_prefix), clock=_clock
+        )
         self._moment = self.agent.now_ms
         self._numbers = iter(range(10**9))
         self.agent.ledger.add_peer(Peer("payer", hash_token(_TOKEN)))
@@ -205,20 +213,32 @@ class Scene:
         self._frame(name, "CLOSE", "first")  # the challenge goes with the first message
         return name
 
+    def _answer(self, connection: str, *parts: object) -> str:
+        """What the route's response carries back; answers of other routes are posted."""
+        answer = self._frame(connection, *parts) or ""
+        if answer and parts[0] not in ANSWERED:
+            self._clients.post(connection, [answer])
+            return ""
+        return answer
+
     def _message(self, function: str, messages: Iterable[Sequence[object]]) -> Measured:
         """Messages of one connection: the frame in, the frames out, and the answer."""
         name = self._connected(f"{function} {next(self._numbers)}")
         given = list(messages)
         answers: list[str] = []
+
+        def ask(parts: Sequence[object]) -> None:
+            answers.append(self._answer(name, *parts))
+
         run = self._run(
             function,
-            [lambda parts=parts: answers.append(self._frame(name, *parts) or "")
-             for parts in given],
+            [partial(ask, parts) for parts in given],
         )  # fmt: skip
         size = sum(len(answer.encode()) for answer in answers)
         arrived = sum(_messages(len(orjson.dumps(parts))) for parts in given)
         answered = sum(_messages(len(answer)) for answer in answers if answer)
         run.usage[Unit.SOCKET_MESSAGES] += _per_million(arrived + answered, len(given))
+        _log_access(run.usage)
         if self._place.edge:
             run.usage[Unit.EDGE_BYTES] += _per_million(size, len(given))
         return run
@@ -268,14 +288,17 @@ class Scene:
     def connection(self) -> Measured:
         """Opened, challenged with its first message, and closed."""
         names = [f"passing {number}" for number in range(_TURNS)]
-        opened = self._run("connect", [lambda n=n: connect(self.agent, n, _HOST) for n in names])
-        first = self._run("close", [lambda n=n: self._frame(n, "CLOSE", "x") for n in names])
-        closed = self._run("disconnect", [lambda n=n: disconnect(self.agent, n) for n in names])
+        opened = self._run("connect", [partial(connect, self.agent, n, _HOST) for n in names])
+        first = self._run("close", [partial(self._frame, n, "CLOSE", "x") for n in names])
+        closed = self._run("disconnect", [partial(disconnect, self.agent, n) for n in names])
         usage = opened.usage + first.usage + closed.usage
         usage[Unit.SOCKET_MESSAGES] += MILLION  # the first message itself
+        _log_access(usage, 3)
         if self._place.edge:
             usage[Unit.EDGE_REQUESTS] += MILLION
             usage[Unit.EDGE_CALLS] += MILLION
+            usage[Unit.FUNCTION_CALLS] += MILLION
+            usage[Unit.FUNCTION_TIME] += MILLION * ORIGIN_MEGABYTES * ORIGIN_MILLISECONDS
         return Measured(usage)
 
     # What peers do
@@ -284,12 +307,12 @@ class Scene:
         """POST /ilp: a note with two tags, and its payment."""
         packets = [self._packet() for _ in range(_TURNS)]
         sizes: list[int] = []
-        run = self._run("ilp", [lambda p=p: self._pay(p, sizes) for p in packets])
+        run = self._run("ilp", [partial(self._pay, p, sizes) for p in packets])
         run.usage[Unit.HTTP_REQUESTS] += MILLION
-        run.usage[Unit.LOGGED_BYTES] += MILLION * ACCESS_LOG_BYTES
-        run.usage[Unit.KEPT_LOG_BYTES] += MILLION * ACCESS_LOG_BYTES
+        _log_access(run.usage)
         if self._place.edge:
             run.usage[Unit.EDGE_REQUESTS] += MILLION
+            run.usage[Unit.EDGE_CALLS] += MILLION
             run.usage[Unit.EDGE_BYTES] += _per_million(sum(sizes), len(sizes))
         return run
 
@@ -329,7 +352,7 @@ class Scene:
         batches = [
             [_arrival(note) for note in self.store(at_once)] for _ in range(_TURNS // at_once)
         ]
-        run = self._run("sequencer", [lambda b=b: number_events(self.agent, b) for b in batches])
+        run = self._run("sequencer", [partial(number_events, self.agent, b) for b in batches])
         return Measured(Counter({unit: -(-each // at_once) for unit, each in run.usage.items()}))
 
     def full_batches(self) -> Measured:
@@ -338,7 +361,7 @@ class Scene:
     def looking_for_subscriptions(self) -> Measured:
         """The fan-out of an event that nobody waits for."""
         notes = [self._note() for _ in range(_TURNS)]
-        return self._run("fanout", [lambda n=n: fan_out(self.agent, [n]) for n in notes])
+        return self._run("fanout", [partial(fan_out, self.agent, [n]) for n in notes])
 
     def delivery(self) -> Measured:
         """What one more subscription that wants the event adds to its fan-out."""
@@ -347,7 +370,7 @@ class Scene:
             name = self._connected(f"reader {number}")
             self._frame(name, "REQ", "x", {"authors": [self._note().pubkey], "limit": 0})
         notes = [self._note() for _ in range(_TURNS // 5)]
-        wanted = self._run("fanout", [lambda n=n: fan_out(self.agent, [n]) for n in notes]).usage
+        wanted = self._run("fanout", [partial(fan_out, self.agent, [n]) for n in notes]).usage
         for number in range(_SUBSCRIBERS):
             disconnect(self.agent, f"reader {number}")
         return Measured(
@@ -366,7 +389,7 @@ class Scene:
             last = self.agent.changes.last_number()
             new = list(self.agent.changes.between(last - 1, last))
             # One by one: a feed is brought to the log's end, wherever that is.
-            used += self._run("push", [lambda new=new: push_changes(self.agent, new)]).usage
+            used += self._run("push", [partial(push_changes, self.agent, new)]).usage
         disconnect(self.agent, name)
         return Measured(Counter({unit: -(-each // _TURNS) for unit, each in used.items()}))
 
@@ -421,3 +444,9 @@ def _each(amount: int, number: int) -> int:
 
 def _per_million(amount: int, number: int) -> int:
     return -(-amount * MILLION // number)
+
+
+def _log_access(usage: Usage, lines: int = 1) -> None:
+    """What the APIs write about a million of something."""
+    for unit in (Unit.LOGGED_BYTES, Unit.KEPT_LOG_BYTES):
+        usage[unit] += MILLION * lines * ACCESS_LOG_BYTES

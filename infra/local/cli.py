@@ -56,6 +56,8 @@ COMMANDS = (
     Command("allow", "let a key write for free"),
     Command("delete", "remove stored events"),
     Command("scan", "print stored events that match a filter"),
+    Command("backup", "copy all data consistently, while the server runs", needs_folder=True),
+    Command("restore", "put a backup into an empty data folder, and audit it", needs_folder=True),
     Command("report", "what was stored and earned, as a page (Spark)", needs_folder=True),
     Command("redrive", "handle what a deployed relay's streams have given up on"),
     Command("cost", "what a deployed relay costs, from measured units"),

@@ -93,7 +93,7 @@ class Socket:
             handler = self._routes.get(route) or self._routes["$default"]
             event = self.context.event("MESSAGE", route, body)
             self._runner(route).submit(
-                lambda h=handler, e=event: h(e, None), partial(self._finished, len(body))
+                partial(handler, event, None), partial(self._finished, len(body))
             )
 
     def _runner(self, route: str) -> WriteHub | Workers:
@@ -174,7 +174,9 @@ class Socket:
 
 
 class LocalConnections:
-    """The port to the clients of this process (see `relay.connections`)."""
+    """The port to the clients of this process (see `ports.connections`)."""
+
+    carries_replies = True
 
     def __init__(
         self, mailbox: Mailbox, backlog: Backlog, hub: WriteHub, meter: Meter, workers: int
@@ -285,4 +287,9 @@ class _Outgoing:
     def flush(self) -> None:
         if self._queues:
             queues, self._queues = self._queues, {}
-            self._mailbox.put(lambda: [socket.send(batch) for socket, batch in queues.items()])
+
+            def send() -> None:
+                for socket, batch in queues.items():
+                    socket.send(batch)
+
+            self._mailbox.put(send)

@@ -14,6 +14,7 @@ from farthing.nostr.events import Event
 from farthing.ports.connections import Connections
 from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
+from farthing.ports.recipients import NoRecipientQueue, RecipientQueue
 from farthing.ports.relays import NoRelays, Relays
 from farthing.ports.slow_lane import OpenRoad, SlowLane
 from farthing.settings import Settings
@@ -21,13 +22,16 @@ from farthing.store.changes import ChangeLog
 from farthing.store.credits import CreditLimits
 from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
+from farthing.store.feeds import Feeds
 from farthing.store.ledger import Ledger
+from farthing.store.paid_subscriptions import PaidSubscriptions
 from farthing.store.planner import Reader
 from farthing.store.purses import Purses
 from farthing.store.routes import RoutingTable
 from farthing.store.sessions import Sessions
 from farthing.store.settlements import Settlements
 from farthing.store.spaces import NOSTR, E, Space
+from farthing.store.subscription_funds import SubscriptionFunds
 from farthing.store.subscriptions import Subscriptions
 from farthing.store.syncs import Syncs
 from farthing.store.table import Engine
@@ -52,6 +56,7 @@ class Agent:
     outbound: Outbound = field(default_factory=NoOutbound)
     meter: Meter = field(default_factory=NoMeter)
     relays: Relays = field(default_factory=NoRelays)
+    recipients: RecipientQueue = field(default_factory=NoRecipientQueue)
     clock: Callable[[], float] = time.time
     # Waits before another attempt. On one machine, other handlers run meanwhile.
     sleep: Callable[[float], None] = time.sleep
@@ -118,12 +123,24 @@ class Agent:
         return Purses(self.engine)
 
     @cached_property
+    def paid_subscriptions(self) -> PaidSubscriptions:
+        return PaidSubscriptions(self.engine)
+
+    @cached_property
+    def subscription_funds(self) -> SubscriptionFunds:
+        return SubscriptionFunds(self.engine, self.purses)
+
+    @cached_property
     def trust(self) -> CreditLimits:
         return CreditLimits(self.engine)
 
     @cached_property
     def settlements(self) -> Settlements:
         return Settlements(self.engine)
+
+    @cached_property
+    def feeds(self) -> Feeds:
+        return Feeds(self.engine)
 
     @cached_property
     def routes(self) -> RoutingTable:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from farthing import __version__
+from farthing.ilp.purse import PURSE_SEGMENT
 from farthing.nostr.messages import MAX_SUBSCRIPTION_ID
 from farthing.settings import Settings
 
@@ -25,19 +26,36 @@ def relay_information(settings: Settings) -> dict[str, Any]:
         "software": "farthing",
         "version": __version__,
         "limitation": _limitation(settings),
-        "payments_url": f"{settings.http_url}/v1/quotes",
-        "fees": settings.tariff.as_fees(),
+        "payments_url": settings.purses_url,
+        "fees": _fees(settings),
         # Our own: all that a payer needs besides its own key and a token.
         "ilp": {
             "address": settings.own_ilp_address,
             "endpoint": settings.ilp_url,
             "asset_code": settings.asset_code,
             "asset_scale": settings.asset_scale,
+            "quotes": f"{settings.http_url}/v1/quotes",
+            # A key's purse: its page and payment pointer, and its address, are these and the key.
+            "purses": {"url": settings.purses_url, "address": purses_address(settings)},
         },
     }
     if settings.is_free:
-        del document["payments_url"], document["fees"]
+        del document["payments_url"]
+    if not document["fees"]:
+        del document["fees"]
     return {name: value for name, value in document.items() if value != ""}
+
+
+def purses_address(settings: Settings) -> str:
+    return f"{settings.own_ilp_address}.{PURSE_SEGMENT}"
+
+
+def _fees(settings: Settings) -> dict[str, Any]:
+    """What writing costs, and what paid subscriptions do; each only where it is sold."""
+    fees: dict[str, Any] = {} if settings.is_free else settings.tariff.as_fees()
+    if settings.subscription_fees.models:
+        fees |= settings.subscription_fees.as_fees()
+    return fees
 
 
 def _nips(settings: Settings) -> list[int | str]:
