@@ -45,6 +45,7 @@ COMMANDS = (
     Command("sync", "have the same events as another relay (NIP-77)", needs_folder=True),
     Command("peers", "who may send us packets: add, list, show, set, remove"),
     Command("ledger", "what is owed; of one peer, all that passed"),
+    Command("purse", "money that keys have paid in advance: show, fill, grant, list, freeze"),
     Command("audit", "add the ledger up against receipts and events"),
     Command("feed", "what those whom you follow write, live"),
     Command("broadcast", "place an event at the relays of those it concerns, paying each"),

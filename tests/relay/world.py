@@ -40,6 +40,8 @@ class Clock:
 class RecordingConnections:
     """Clients that take every frame, unless a test says what becomes of theirs."""
 
+    carries_replies = True
+
     def __init__(self) -> None:
         self.posted: list[tuple[str, Any]] = []
         self.closed: list[str] = []
@@ -84,6 +86,9 @@ class RecordingConnections:
 class CountingMeter:
     def __init__(self) -> None:
         self.counts: dict[Metric, int] = {}
+
+    def totals(self) -> dict[str, int]:
+        return {}
 
     def count(self, metric: Metric, number: int = 1, code: str = "") -> None:
         self.counts[metric] = self.counts.get(metric, 0) + number

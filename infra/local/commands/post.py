@@ -1,19 +1,18 @@
 """`farthing post`: sign an event, pay for it in one packet, and say what happened."""
 
+import asyncio
 import json
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from farthing.aws.outbound import HttpOutbound
 from farthing.connector.client import (
     NotPayable,
     Payment,
     RelayTerms,
-    kept_on_the_way,
+    pay,
     prepare_payment,
-    send_payment,
     utc_now,
 )
 from farthing.ilp.money import readable, with_units
@@ -24,29 +23,31 @@ from farthing.ports.hosts import ANYWHERE
 from farthing.settings import Settings
 from infra.local.commands.paying import ERRORS as ERRORS
 from infra.local.commands.paying import (
+    add_connector_arguments,
     add_event_arguments,
     ask,
     author_secret,
+    connector_token,
     price_line,
     relay_terms,
     signed,
 )
-from infra.local.commands.relay_address import http_url, is_own, web_url
+from infra.local.commands.relay_address import http_url, is_own, relay_url, web_url
 from infra.local.commands.terminal import plain, row, whole_number
 from infra.local.server.identity import with_identity
-from infra.local.server.peers import local_token
 
-_TRIES = 4  # a share of the amount grows with it, by less and less
 # Hundredths of the relay's asset: whoever posts a note expects to pay less than a cent.
 _LARGEST_PRICE_DIGITS = 2
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_event_arguments(parser)
+    add_connector_arguments(parser)
     parser.add_argument(
-        "--token", default="", help="bearer token at the connector; ours is used at our own only"
+        "--purse",
+        action="store_true",
+        help="publish by WebSocket, log in, and pay from the key's purse at the relay",
     )
-    parser.add_argument("--connector", default="", help="URL that takes the packet")
     parser.add_argument("--amount", type=whole_number, help="pay this instead of the price")
     parser.add_argument(
         "--broadcast",
@@ -72,12 +73,18 @@ def run(arguments: Namespace, settings: Settings) -> int:
     row("event", event.id)
     row("note", encode(Note(event.id)))
     if is_own(relay, settings) and event.pubkey == with_identity(settings).pubkey:
+<<<<<<< HEAD
         return _store_free(relay, event) or _broadcast(arguments, settings, event)
     if arguments.broadcast:
         raise NotPayable("only the owner's events at the owner's relay are broadcast: use --owner")
+=======
+        return _store_free(relay, event)
+    if arguments.purse:
+        return _publish_from_purse(relay_url(arguments, settings), event, secret)
+>>>>>>> main
     terms = relay_terms(relay)
     endpoint = arguments.connector or terms.endpoint
-    token = _token(arguments, settings, endpoint)
+    token = connector_token(arguments, settings, endpoint)
     row("price", price_line(terms, event))
     started = time.perf_counter()
     payment, reply = _pay(arguments, event, secret, terms, endpoint, token)
@@ -102,6 +109,7 @@ def _store_free(relay: str, event: Event) -> int:
     return 0
 
 
+<<<<<<< HEAD
 def _broadcast(arguments: Namespace, settings: Settings, event: Event) -> int:
     if not arguments.broadcast:
         return 0
@@ -124,6 +132,19 @@ def _token(arguments: Namespace, settings: Settings, endpoint: str) -> str:
             f" --token, or pay through ours with --connector {settings.ilp_url}"
         )
     return settings.peer_token or local_token(Path(settings.data))
+=======
+def _publish_from_purse(relay: str, event: Event, secret: bytes) -> int:
+    """Publish as any client does; the relay draws the price from the key's purse."""
+    # Loaded here: a client for WebSockets takes its time, and payments by packet need none.
+    from infra.local.commands.remote import RemoteFailed, publish_logged_in
+
+    try:
+        accepted, message = asyncio.run(publish_logged_in(relay, event, secret))
+    except RemoteFailed as error:
+        raise NotPayable(str(error)) from None
+    row("stored" if accepted else "refused", message or f"at {relay}")
+    return 0 if accepted else 1
+>>>>>>> main
 
 
 def _pay(
@@ -134,20 +155,13 @@ def _pay(
     endpoint: str,
     token: str,
 ) -> tuple[Payment, Fulfill | Reject]:
-    """Pay the price; where connectors on the way have kept of it, try again with that on top. A
-    packet that is rejected has cost nothing."""
+    """Pay the price, and what connectors on the way keep; or the amount that was said."""
     payment = prepare_payment(event, secret, terms, utc_now(), arguments.amount)
+    fees = 0
     if arguments.amount is None:
         _check_price(arguments, terms, payment.amount)
-    fees = payment.amount if arguments.max_fees is None else arguments.max_fees
-    most = payment.amount + (fees if arguments.amount is None else 0)
-    for _ in range(_TRIES):
-        reply = send_payment(HttpOutbound(ANYWHERE), endpoint, token, payment)
-        kept = kept_on_the_way(reply) if isinstance(reply, Reject) else 0
-        if not kept or payment.amount + kept > most:
-            break
-        payment = prepare_payment(event, secret, terms, utc_now(), payment.amount + kept)
-    return payment, reply
+        fees = payment.amount if arguments.max_fees is None else arguments.max_fees
+    return pay(HttpOutbound(ANYWHERE), endpoint, token, payment, fees)
 
 
 def _check_price(arguments: Namespace, terms: RelayTerms, price: int) -> None:

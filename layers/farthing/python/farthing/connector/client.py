@@ -1,24 +1,23 @@
 """Paying to have an event stored: what a relay asks for, the packet, and what came of it."""
 
-from dataclasses import dataclass
+from base64 import b64decode
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from typing import Any
 
 import orjson
 
-from farthing.connector.requests import OCTETS
+from farthing.connector.exchange import ForgedFulfillment as ForgedFulfillment
+from farthing.connector.exchange import PaymentFailed as PaymentFailed
+from farthing.connector.exchange import exchange
 from farthing.ilp import address
 from farthing.ilp.condition import author_fulfillment, condition_of
 from farthing.ilp.packet import (
     CONDITION_LENGTH,
     Code,
     Fulfill,
-    InvalidPacket,
     Prepare,
     Reject,
-    decode_reply,
-    encode,
     to_milliseconds,
 )
 from farthing.ilp.tariff import Tariff
@@ -26,20 +25,14 @@ from farthing.ilp.toon import dumps_event
 from farthing.nostr.events import Event, is_hex64
 from farthing.ports.outbound import Outbound
 
+_U64_LENGTH = 8
 _EXPIRY = timedelta(seconds=30)
 _MARGIN_SECONDS = 5.0
+_TRIES = 4  # a share of the amount grows with it, by less and less
 
 
 class NotPayable(ValueError):
     """The relay does not say how to pay it, or says so in a way that cannot be right."""
-
-
-class PaymentFailed(Exception):
-    """The packet was not answered by a packet; whether it arrived is unknown."""
-
-
-class ForgedFulfillment(PaymentFailed):
-    """The reply claims success with a preimage that is not the condition's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,24 +174,54 @@ def prepare_quoted(event: Event, quote: Quote, now: datetime) -> Payment:
     return Payment(prepare, None)
 
 
+def prepare_fill(answer: dict[str, Any], key: str, amount: int, now: datetime) -> Payment:
+    """The packet that fills a purse, from what `POST /v1/quotes` answers for it."""
+    try:
+        destination, condition = answer["destination"], bytes.fromhex(answer["condition"])
+        data = b64decode(answer["data"], validate=True)
+        named = destination.rpartition(".")[2] == key and address.is_valid(destination)
+        if not named or len(condition) != CONDITION_LENGTH:
+            raise ValueError("another purse, or no condition")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise NotPayable("the relay's quote does not say how to fill this purse") from None
+    expires_at = to_milliseconds(now + _EXPIRY)
+    return Payment(Prepare(amount, expires_at, condition, destination, data), None)
+
+
+def largest_packet(reject: Reject) -> int:
+    """What a connector takes at most, as it says in an F08; 0 for every other reject."""
+    if reject.code != Code.F08_AMOUNT_TOO_LARGE or len(reject.data) != 2 * _U64_LENGTH:
+        return 0
+    return int.from_bytes(reject.data[_U64_LENGTH:])
+
+
 def send_payment(
     outbound: Outbound, endpoint: str, token: str, payment: Payment
 ) -> Fulfill | Reject:
     """Send the packet to a connector, ours or the relay's own, and check what it answers."""
-    headers = {"Content-Type": OCTETS, "Accept": OCTETS, "Authorization": f"Bearer {token}"}
-    timeout = _EXPIRY.total_seconds() + _MARGIN_SECONDS
-    response = outbound.post(endpoint, headers, encode(payment.prepare), timeout)
-    if response.status != 200:
-        raise PaymentFailed(f"the connector answered HTTP {response.status}")
-    try:
-        reply = decode_reply(response.body)
-    except InvalidPacket as error:
-        raise PaymentFailed(f"the connector answered no packet: {error}") from None
-    if isinstance(reply, Reject):
-        return reply
-    if sha256(reply.fulfillment).digest() != payment.prepare.condition:
-        raise ForgedFulfillment("the fulfillment does not hash to the condition")
-    return reply
+    seconds = _EXPIRY.total_seconds() + _MARGIN_SECONDS
+    return exchange(outbound, endpoint, token, payment.prepare, seconds)
+
+
+def pay(
+    outbound: Outbound, endpoint: str, token: str, payment: Payment, max_fees: int
+) -> tuple[Payment, Fulfill | Reject]:
+    """Pay; where connectors on the way have kept of the amount, try again with that on top, at most
+    `max_fees` in all. A packet that is rejected has cost nothing. The payment that was sent last,
+    and its reply."""
+    most = payment.amount + max_fees
+    for _ in range(_TRIES):
+        reply = send_payment(outbound, endpoint, token, payment)
+        kept = kept_on_the_way(reply) if isinstance(reply, Reject) else 0
+        if not kept or payment.amount + kept > most:
+            break
+        payment = _again(payment, payment.amount + kept)
+    return payment, reply
+
+
+def _again(payment: Payment, amount: int) -> Payment:
+    expires_at = to_milliseconds(utc_now() + _EXPIRY)
+    return replace(payment, prepare=replace(payment.prepare, amount=amount, expires_at=expires_at))
 
 
 def kept_on_the_way(reject: Reject) -> int:

@@ -10,10 +10,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from http.client import UNAUTHORIZED
 from itertools import repeat
 from secrets import token_hex
 from typing import NamedTuple
 
+from farthing.connector.exchange import (
+    ForgedFulfillment,
+    PaymentFailed,
+    RefusedByHttp,
+    exchange,
+)
 from farthing.connector.incoming import IncomingPacket
 from farthing.connector.known_peers import known_peers
 from farthing.connector.limits import max_balance
@@ -22,7 +29,7 @@ from farthing.connector.rate import check_count, count_shared
 from farthing.context import Agent
 from farthing.ilp.address import is_peer
 from farthing.ilp.fees import forwarding_fee
-from farthing.ilp.packet import Fulfill, InvalidPacket, Prepare, Reject, decode_reply, encode
+from farthing.ilp.packet import Fulfill, Prepare, Reject
 from farthing.ilp.reject import (
     InsufficientLiquidity,
     InsufficientSourceAmount,
@@ -41,8 +48,6 @@ from farthing.store.receipts import Forwarded, Receipt
 from farthing.store.routes import Route
 
 log = logging.getLogger("farthing")
-
-OCTETS = "application/octet-stream"
 
 
 def answer_repeat(agent: Agent, packet: IncomingPacket) -> Fulfill | None:
@@ -176,25 +181,37 @@ def _release(agent: Agent, hold: Hold) -> None:
 
 def _exchange(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
     try:
-        token = outgoing_token(bytes.fromhex(agent.settings.secret_key), next_hop)
+        token = outgoing_token(agent.settings.secret, next_hop)
+        seconds = _seconds_left(agent, onward)
+        reply = exchange(agent.outbound, next_hop.endpoint, token, onward, seconds)
     except InvalidToken:
         raise PeerUnreachable("we have no token for the next hop") from None
-    headers = {"Content-Type": OCTETS, "Accept": OCTETS, "Authorization": f"Bearer {token}"}
-    seconds = _seconds_left(agent, onward)
-    try:
-        response = agent.outbound.post(next_hop.endpoint, headers, encode(onward), seconds)
-        if response.status != 200:
-            raise PeerUnreachable(f"the next hop answered HTTP {response.status}")
-        reply = decode_reply(response.body)
     except OutboundTimeout:
         raise TimedOut("the next hop did not answer in time") from None
-    except (OutboundFailed, InvalidPacket):
+    except RefusedByHttp as refused:
+        raise PeerUnreachable(_why_refused(agent, next_hop, refused.status)) from None
+    except ForgedFulfillment:
+        raise WrongCondition("the next hop's fulfillment is not the condition's preimage") from None
+    except (OutboundFailed, PaymentFailed):
         raise PeerUnreachable("the next hop does not answer") from None
     if isinstance(reply, Reject):
         raise NextHopRejected(reply)
-    if sha256(reply.fulfillment).digest() != onward.condition:
-        raise WrongCondition("the next hop's fulfillment is not the condition's preimage")
     return reply
+
+
+def _why_refused(agent: Agent, next_hop: Peer, status: int) -> str:
+    if status != UNAUTHORIZED:
+        return f"the next hop answered HTTP {status}"
+    remedy = f"`farthing peers add NAME --pubkey {agent.settings.pubkey}` there makes us known"
+    told = agent.part(_refused_by)
+    if next_hop.id not in told:  # once for each: every packet would say so
+        told.add(next_hop.id)
+        log.warning("peer %s does not know us (HTTP 401): %s", next_hop.id, remedy)
+    return f"the next hop does not know us (HTTP 401): {remedy}"
+
+
+def _refused_by(_agent: Agent) -> set[str]:
+    return set()
 
 
 def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:
@@ -204,21 +221,35 @@ def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:
     if not hold.amount:  # moved nothing, so there is nothing to write
         return packet.fulfill
     receipt = _receipt(agent, packet)
-    writes = agent.ledger.forwarded(receipt)
     for pause in _pauses():
         if agent.now_ms >= hold.expires_ms:
             break
         try:
-            if agent.ledger.post(hold, writes):
+            if agent.ledger.post(hold, agent.ledger.forwarded(receipt)):
                 agent.meter.count(Metric.REVENUE, receipt.price)
                 return packet.fulfill
-            break  # somebody has settled it: an attempt of ours whose answer was lost, or the sweep
+            standing = agent.ledger.receipt(receipt)
         except Exception:
             log.exception("a packet of peer %s is settled once more", packet.peer.id)
-        agent.sleep(min(pause, max(hold.expires_ms - agent.now_ms, 0) / 1000))
-    if not agent.ledger.release(hold) and agent.ledger.receipt(receipt) is not None:
+            agent.sleep(min(pause, max(hold.expires_ms - agent.now_ms, 0) / 1000))
+            continue
+        if standing is None or standing.purpose == receipt.purpose:
+            break  # the hold is gone: swept, or settled by an attempt whose answer was lost
+        receipt = _of_its_own(receipt)
+    if not agent.ledger.release(hold) and _is_settled(agent, receipt):
         return packet.fulfill
     raise TimedOut("the packet expired before it was settled")
+
+
+def _of_its_own(receipt: Receipt) -> Receipt:
+    """The receipt where one of an equal packet stands: that was another packet, and both were sent
+    on."""
+    return receipt._replace(purpose=receipt.purpose._replace(again=True))  # type: ignore[call-arg]
+
+
+def _is_settled(agent: Agent, receipt: Receipt) -> bool:
+    standing = agent.ledger.receipt(receipt)
+    return standing is not None and standing.purpose == receipt.purpose
 
 
 def _pauses() -> Iterator[float]:
@@ -228,7 +259,7 @@ def _pauses() -> Iterator[float]:
 
 
 def _receipt(agent: Agent, packet: IncomingPacket) -> Receipt:
-    """Each packet that was sent on has a receipt of its own, also one that is equal to another."""
+    """Each packet that was sent on gets a receipt, also one that is equal to another."""
     amount, outgoing = packet.prepare.amount, packet.onward.amount
     return Receipt(
         peer=packet.peer.id,

@@ -26,6 +26,7 @@ from farthing.store.receipts import Receipt, Stored
 
 log = logging.getLogger("farthing")
 
+_JSON_BEGINS = (b"{", b"[", b'"', b" ", b"\n", b"\t", b"\r")
 # A payer who reads this needs to pay nobody: the event is where it was to go.
 STORED_ALREADY = "the event is stored already"
 
@@ -56,7 +57,7 @@ class ToonEvent(Purchase):
     def _check_price(self) -> None:
         """The price counts the bytes that arrived."""
         settings, amount = self.agent.settings, self.prepare.amount
-        if writes_free(settings, self.event.pubkey):
+        if writes_free(self.agent, self.event.pubkey):
             return
         self.price = settings.tariff.price_event(self.event, len(self.prepare.data))
         if amount < self.price:
@@ -71,7 +72,7 @@ class ToonEvent(Purchase):
     def find_fulfillment(self) -> tuple[Scheme, bytes] | None:
         return find_fulfillment(
             self.prepare.condition,
-            relay_secret=bytes.fromhex(self.agent.settings.secret_key),
+            relay_secret=self.agent.settings.secret,
             data=self.prepare.data,
             author=bytes.fromhex(self.event.pubkey),
             event_id=bytes.fromhex(self.event.id),
@@ -131,6 +132,8 @@ class ToonEvent(Purchase):
 
 
 def read_event(data: bytes) -> Event:
+    if data[:1] in _JSON_BEGINS and _is_json(data):
+        raise UnexpectedPayment("expected TOON, got JSON")
     try:
         fields = loads(data)
     except InvalidToon as error:
@@ -141,6 +144,14 @@ def read_event(data: bytes) -> Event:
     except InvalidEvent as error:
         raise BadRequest(str(error)) from None
     return event
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        orjson.loads(data)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_outcome(outcome: Outcome) -> None:

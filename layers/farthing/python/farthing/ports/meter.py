@@ -1,5 +1,6 @@
 """The port for metrics: numbers that an operator watches. Names are of the domain."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Protocol
 
@@ -22,6 +23,8 @@ class Metric(StrEnum):
     EVENTS_DELIVERED = "EventsDelivered", "Events sent to live subscriptions"
     FRAMES_TOO_LARGE = "FramesTooLarge", "Frames not sent because they are too large"
     CLIENTS_TOO_SLOW = "ClientsTooSlow", "Clients disconnected because they read too slowly"
+    DELIVERIES_POSTPONED = "DeliveriesPostponed", "Clients not reached because the gateway is busy"
+    DELIVERIES_GIVEN_UP = "DeliveriesGivenUp", "Events not sent because it stayed busy for long"
     CONNECTIONS_FORGOTTEN = "ConnectionsForgotten", "Connections found gone while sending"
     INTERNAL_ERRORS = "InternalErrors", "Errors that nobody but the operator can mend"
     PACKETS_FULFILLED = "PacketsFulfilled", "ILP packets fulfilled"
@@ -41,12 +44,25 @@ def known_code(code: str) -> str:
     return code if code in _CODES else OTHER_CODE
 
 
+def metric_namespace(prefix: str) -> str:
+    """The namespace of a deployment's metrics in CloudWatch: two deployments do not mix theirs."""
+    return prefix.strip("-_./") or "farthing"
+
+
 class Meter(Protocol):
     def count(self, metric: Metric, number: int = 1, code: str = "") -> None:
         """Add to a metric. `code` splits it by an ILP reject code."""
+        ...
+
+    def totals(self) -> Mapping[str, int]:
+        """What was counted since the start, where that is kept: `PacketsRejected.F04` for a code.
+        In the cloud CloudWatch has it."""
         ...
 
 
 class NoMeter:
     def count(self, metric: Metric, number: int = 1, code: str = "") -> None:
         pass
+
+    def totals(self) -> Mapping[str, int]:
+        return {}
