@@ -73,15 +73,11 @@ def run(arguments: Namespace, settings: Settings) -> int:
     row("event", event.id)
     row("note", encode(Note(event.id)))
     if is_own(relay, settings) and event.pubkey == with_identity(settings).pubkey:
-<<<<<<< HEAD
         return _store_free(relay, event) or _broadcast(arguments, settings, event)
     if arguments.broadcast:
         raise NotPayable("only the owner's events at the owner's relay are broadcast: use --owner")
-=======
-        return _store_free(relay, event)
     if arguments.purse:
         return _publish_from_purse(relay_url(arguments, settings), event, secret)
->>>>>>> main
     terms = relay_terms(relay)
     endpoint = arguments.connector or terms.endpoint
     token = connector_token(arguments, settings, endpoint)
@@ -109,7 +105,6 @@ def _store_free(relay: str, event: Event) -> int:
     return 0
 
 
-<<<<<<< HEAD
 def _broadcast(arguments: Namespace, settings: Settings, event: Event) -> int:
     if not arguments.broadcast:
         return 0
@@ -121,18 +116,6 @@ def _broadcast(arguments: Namespace, settings: Settings, event: Event) -> int:
         return place(agent, event.id, FIRST_ATTEMPTS_SECONDS)
 
 
-def _token(arguments: Namespace, settings: Settings, endpoint: str) -> str:
-    """The token for a connector. Ours works at our own connector, and whoever else saw it could
-    spend with it."""
-    if arguments.token:
-        return str(arguments.token)
-    if not is_own(endpoint, settings):
-        raise NotPayable(
-            f"the packet would go to {plain(endpoint)}, which is not our own connector: give its"
-            f" --token, or pay through ours with --connector {settings.ilp_url}"
-        )
-    return settings.peer_token or local_token(Path(settings.data))
-=======
 def _publish_from_purse(relay: str, event: Event, secret: bytes) -> int:
     """Publish as any client does; the relay draws the price from the key's purse."""
     # Loaded here: a client for WebSockets takes its time, and payments by packet need none.
@@ -144,7 +127,6 @@ def _publish_from_purse(relay: str, event: Event, secret: bytes) -> int:
         raise NotPayable(str(error)) from None
     row("stored" if accepted else "refused", message or f"at {relay}")
     return 0 if accepted else 1
->>>>>>> main
 
 
 def _pay(

@@ -128,12 +128,8 @@ class Server:
         await self._listen()
         self._feeds = None
         if is_reading(agent):
-<<<<<<< HEAD
             then = partial(rebroadcast, agent) if is_rebroadcasting(agent) else None
-            self._feeds = FollowedRelays(agent, caching(agent, self._hub.run_all, then))
-=======
-            self._feeds = FollowedRelays(agent, caching(agent, self._scheduler.run_all))
->>>>>>> main
+            self._feeds = FollowedRelays(agent, caching(agent, self._scheduler.run_all, then))
             self._feeds.start()
         self._outbox = OutboxRunner(agent)
         self._outbox.start()
