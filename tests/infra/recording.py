@@ -19,6 +19,7 @@ from farthing.ports.recipients import Part
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.streams import records_of
 from farthing.store.table import (
+    CLOUD_SHARDS,
     MAX_TRANSACTION,
     Add,
     BatchWrite,
@@ -56,6 +57,7 @@ class RecordingEngine:
     def __init__(self, inner: SqliteEngine) -> None:
         self.inner = inner
         self.max_transaction = MAX_TRANSACTION  # as in the cloud
+        self.shards = CLOUD_SHARDS
         self.done: list[tuple[Table, Action]] = []
 
     def get(self, table: Table, pk: str, sk: str) -> Item | None:
