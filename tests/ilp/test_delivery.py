@@ -7,7 +7,7 @@ import pytest
 
 from farthing.agent.audit import audit
 from farthing.connector import delivery
-from farthing.connector.quotes import quote_event
+from farthing.relay.quotes import quote_event
 from farthing.context import Agent
 from farthing.ilp.condition import condition_of, interop_fulfillments, quote_fulfillment
 from farthing.ilp.packet import Fulfill

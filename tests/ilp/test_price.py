@@ -17,7 +17,7 @@ from farthing.connector.client import (
     terms_from_information,
     terms_from_peer_info,
 )
-from farthing.connector.quotes import InvalidQuoteRequest, quote_event, quote_size
+from farthing.relay.quotes import InvalidQuoteRequest, quote_event, quote_size
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Reject
 from farthing.ilp.toon import dumps_event

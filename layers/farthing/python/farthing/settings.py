@@ -17,6 +17,10 @@ from farthing.nostr.kinds import MAX_KIND
 
 PREFIX = "FARTHING_"
 
+NOISE_POLICIES = ("optional", "required", "off")
+# API Gateway ends a request after 30 seconds.
+LONGEST_STREAM_SECONDS = 25
+
 
 class InvalidSetting(ValueError):
     """A setting that cannot be used; the message names it."""
@@ -132,6 +136,31 @@ class Settings:
     quote_seconds: int = _setting(300, "Seconds that a quoted price is meant to hold")
     profile: str = _setting("", "Content of the owner's kind 0, as JSON; none if empty")
 
+    # Aether
+    aether: bool = _setting(
+        True, "Whether Aether events are served beside Nostr events; `1` or `0`"
+    )
+    aether_noise: str = _setting(
+        "optional",
+        "Whether Aether sockets are encrypted by Noise: `optional`, `required` or `off`",
+    )
+    aether_future_seconds: int = _setting(
+        60, "Seconds that created_at of an Aether event may lie in the future"
+    )
+    aether_price_kinds: Mapping[str, int] = _setting(
+        dict,
+        "Flat prices of kinds of Aether events, as JSON; other kinds cost their size in bytes times"
+        " the price of a byte",
+    )
+    aether_stream_seconds: int = _setting(
+        0,
+        "Seconds that GET /v1/stream in the cloud waits for new events before it answers, at most"
+        " 25; on one machine the answer stays open",
+    )
+    aether_subscription_seconds: int = _setting(
+        3600, "Seconds after which an HTTP subscription that nobody reads is forgotten"
+    )
+
     # Limits
     max_message_length: int = _setting(131072, "Bytes of a WebSocket message")
     max_subscriptions: int = _setting(50, "Open subscriptions of a connection")
@@ -203,11 +232,14 @@ class Settings:
             raise InvalidSetting(f"{PREFIX}PORT is above 65535")
         if self.ilp_address and not address.is_valid(self.ilp_address):
             raise InvalidSetting(f"{PREFIX}ILP_ADDRESS is not an ILP address")
-        for kind, price in self.price_kinds.items():
-            known = type(kind) is str and kind.isdecimal() and int(kind) <= MAX_KIND
-            # What is more than a packet can carry could not be paid, nor written as JSON.
-            if not known or type(price) is not int or not 0 <= price <= U64_MAX:
-                raise InvalidSetting(f"{PREFIX}PRICE_KINDS maps kinds to whole numbers")
+        _check_prices("PRICE_KINDS", self.price_kinds)
+        _check_prices("AETHER_PRICE_KINDS", self.aether_price_kinds)
+        if self.aether_noise not in NOISE_POLICIES:
+            raise InvalidSetting(f"{PREFIX}AETHER_NOISE is none of {', '.join(NOISE_POLICIES)}")
+        if self.aether_stream_seconds > LONGEST_STREAM_SECONDS:
+            raise InvalidSetting(
+                f"{PREFIX}AETHER_STREAM_SECONDS is above {LONGEST_STREAM_SECONDS}"
+            )
 
     @cached_property
     def pubkey(self) -> str:
@@ -220,6 +252,11 @@ class Settings:
     @cached_property
     def tariff(self) -> Tariff:
         kinds = {int(kind): price for kind, price in self.price_kinds.items()}
+        return Tariff(self.price_per_byte, kinds, self.asset_code, self.asset_scale)
+
+    @cached_property
+    def aether_tariff(self) -> Tariff:
+        kinds = {int(kind): price for kind, price in self.aether_price_kinds.items()}
         return Tariff(self.price_per_byte, kinds, self.asset_code, self.asset_scale)
 
     @property
@@ -238,6 +275,19 @@ class Settings:
         if not self.relay_url:
             return f"http://{self.host}:{self.port}"
         return self.relay_url.replace("ws", "http", 1).rstrip("/")
+
+    @cached_property
+    def ws_url(self) -> str:
+        """Where sockets are opened."""
+        return self.relay_url.rstrip("/") or f"ws://{self.host}:{self.port}"
+
+
+def _check_prices(name: str, prices: Mapping[str, int]) -> None:
+    for kind, price in prices.items():
+        known = type(kind) is str and kind.isdecimal() and int(kind) <= MAX_KIND
+        # What is more than a packet can carry could not be paid, nor written as JSON.
+        if not known or type(price) is not int or not 0 <= price <= U64_MAX:
+            raise InvalidSetting(f"{PREFIX}{name} maps kinds to whole numbers")
 
 
 def _check_secret_key(secret_key: str) -> None:

@@ -1,14 +1,20 @@
 """Publishing by plain HTTP: a free event is stored, any other is answered with its price."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from farthing.connector.quotes import quote_event
 from farthing.context import Agent
 from farthing.nostr.events import parse_event, verify
 from farthing.ports.http import PaymentRequired
 from farthing.relay.policies import check_policies
 from farthing.relay.price import price_of
 from farthing.relay.publish import store_unpaid
+from farthing.relay.quotes import quote_event
+
+
+def is_aether(agent: Agent, body: Mapping[str, Any]) -> bool:
+    """Whether a body is for Aether: an event with an `event_id`, or one in an envelope."""
+    return agent.settings.aether and ("event_id" in body or "event" in body)
 
 
 def submit_event(agent: Agent, body: object) -> dict[str, Any]:
