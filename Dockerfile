@@ -1,4 +1,4 @@
-# Relay and connector on one machine. `deploy/README.md` says how it is run.
+# Relay and connector on one machine. `docs/operators.md` says how it is run.
 
 FROM python:3.13-slim AS build
 
@@ -14,7 +14,7 @@ COPY functions/ functions/
 COPY infra/__init__.py infra/
 COPY infra/local/ infra/local/
 COPY infra/web/ infra/web/
-COPY deploy/healthcheck.py ./
+COPY infra/public/healthcheck.py ./
 # Compiled here: the running container cannot write to its code.
 RUN python -m compileall -q --invalidation-mode unchecked-hash /app
 

@@ -7,7 +7,7 @@ RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 export PYTHONPATH := layers/farthing/python:.
 
-.PHONY: run test lint format bench spark synth layer rehearse lock test-dynamodb-local test-interop clean
+.PHONY: run test lint format docs bench spark synth layer rehearse lock test-dynamodb-local test-interop clean
 .DEFAULT_GOAL := help
 
 help:
@@ -56,6 +56,10 @@ format: $(DEV_READY)
 
 bench: $(DEV_READY)
 	$(BIN)/python -m tests.bench
+
+# The tables in docs/, made from the code.
+docs: $(DEV_READY)
+	$(BIN)/python -m tests.documents
 
 # Spark with its Java, for `farthing routes rebuild` and `farthing report`.
 spark: $(DEV_READY)

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from farthing.settings import PREFIX, Settings
+from farthing.settings import PREFIX, Settings, declared
 from infra.permissions import TABLES
 
 # Settings that the stacks know, or that are of one machine: nobody gives them here.
 _NOT_GIVEN = frozenset(
     {"secret_key", "settlement_token", "peer_token", "table_prefix", "relay_url", "web_url",
-     "host", "port", "data", "workers"}
+     "host", "port", "data", "workers", "trusted_proxies", "metrics_token", "log_level",
+     "log_format", "address_messages_per_second", "address_message_burst"}
 )  # fmt: skip
 
 _DEFAULT_CONCURRENCY = {"ilp": 50, "upkeep": 1, "sweeper": 1}
@@ -90,10 +91,10 @@ class Deployment:
         """`context` answers with a value or None: a number or object may come as its text. `names`
         are all that it has: a price that is misspelt must not be passed over."""
         options = {option.name for option in fields(cls)} - {"settings"}
-        settings = {each.name for each in fields(Settings)} - _NOT_GIVEN
+        settings = {each.name for each in declared()} - _NOT_GIVEN
         for name in names:
             if _NAME.fullmatch(name) and name not in options | settings | _NOT_GIVEN:
-                raise ValueError(f"there is no option {name!r}: see README, Deploying")
+                raise ValueError(f"there is no option {name!r}: see docs/aws.md")
         given = {
             option.name: _value(option.type, value)
             for option in fields(cls)
@@ -141,7 +142,7 @@ class Deployment:
 
 
 def documentation() -> list[tuple[str, str, str]]:
-    """(option, default, what it is) of every option, for the README's table."""
+    """(option, default, what it is) of every option, for the table in docs/."""
     rows = []
     for option in fields(Deployment):
         if option.name == "settings":

@@ -24,6 +24,7 @@ HOUSE = (
     {"context"},
     {"ports", "store"},
     {"settings"},
+    {"setting_values"},
     {"btp_nips", "aether"},
     {"ilp", "nostr"},
 )

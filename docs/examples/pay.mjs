@@ -14,7 +14,7 @@ import { PaymentFailed, pay } from '../../infra/web/pay.js'
 const [relay, maxAmount] = process.argv.slice(2)
 const { FARTHING_TOKEN: token, NOSTR_SECRET_KEY: secret } = process.env
 
-// Node has the curve itself. `docs/paying.md` has the same for browsers.
+// Node has the curve itself. `docs/developers.md` has the same for browsers.
 function ecdh(pubkey) {
   const curve = createECDH('secp256k1')
   curve.setPrivateKey(secret, 'hex')

@@ -6,10 +6,9 @@ A variable of the environment wins over the file. What a value means is left to 
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 
-from farthing.settings import PREFIX, InvalidSetting, Settings
+from farthing.settings import PREFIX, InvalidSetting, declared, nearest
 
 VARIABLE = f"{PREFIX}CONFIG"
 
@@ -27,10 +26,12 @@ def _read(path: Path) -> dict[str, str]:
         raise InvalidSetting(f"{VARIABLE}: cannot read {path}: {error.strerror}") from None
     except ValueError as error:  # no TOML, or no UTF-8
         raise InvalidSetting(f"{VARIABLE}: expected TOML in {path}: {error}") from None
-    known = {setting.name for setting in fields(Settings)}
+    known = {setting.name for setting in declared()}
     unknown = sorted(values.keys() - known)
     if unknown:  # a misspelt limit must not go unnoticed
-        raise InvalidSetting(f"{VARIABLE}: {unknown[0]!r} in {path} is no setting")
+        raise InvalidSetting(
+            f"{VARIABLE}: {unknown[0]!r} in {path} is no setting{nearest(unknown[0], known)}"
+        )
     return {PREFIX + name.upper(): _text(name, value) for name, value in values.items()}
 
 

@@ -21,7 +21,7 @@ from tests.e2e.relay_process import ROOT, RelayProcess
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-CADDYFILE = ROOT / "deploy/Caddyfile"
+CADDYFILE = ROOT / "infra/public/Caddyfile"
 CADDY = shutil.which("caddy")
 
 

@@ -37,7 +37,7 @@ def test_the_linter_finds_nothing() -> None:
         ("infra/relay.py", False),
         (".farthing/secret-key", False),
         (".git/config", False),
-        ("deploy/farthing.env", False),
+        ("infra/public/farthing.env", False),
         ("tests/conftest.py", False),
         ("requirements-dev.lock", False),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.relay_process import ROOT
 
-UNIT = ROOT / "deploy/farthing.service"
+UNIT = ROOT / "infra/public/farthing.service"
 HOME = "/opt/farthing"
 SYSTEMD = shutil.which("systemd-analyze")
 needs_systemd = pytest.mark.skipif(SYSTEMD is None, reason="systemd-analyze is not installed")
@@ -69,7 +69,9 @@ def test_what_it_starts_is_there() -> None:
 
 
 def test_the_user_is_made_by_the_file_beside_it() -> None:
-    (line,) = re.findall("^u .*", (ROOT / "deploy/farthing.sysusers").read_text(), re.MULTILINE)
+    (line,) = re.findall(
+        "^u .*", (ROOT / "infra/public/farthing.sysusers").read_text(), re.MULTILINE
+    )
     assert line.split()[1] == directives()["User"][0] == directives()["Group"][0]
 
 

@@ -15,7 +15,7 @@ from infra.local.settings_file import with_settings_file
 from tests.e2e.authors import Author
 from tests.e2e.relay_process import ROOT, environment
 
-EXAMPLE = ROOT / "deploy/farthing.toml"
+EXAMPLE = ROOT / "infra/public/farthing.toml"
 SECRETS = {setting.name for setting in fields(Settings) if not setting.repr}
 
 

@@ -217,3 +217,27 @@ def test_a_key_file_that_holds_no_key(tmp_path):
     assert code != 0
     assert "secret-key" in complaint
     assert "Traceback" not in complaint
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"relay_url": "http://relay.example"},
+         "FARTHING_RELAY_URL: expected a URL with ws:// or wss://, got 'http://relay.example'"),
+        ({"profile": "{"}, "FARTHING_PROFILE: expected a JSON object, got '{'"),
+        ({"prise_per_byte": 1},
+         "there is no setting FARTHING_PRISE_PER_BYTE; the nearest is FARTHING_PRICE_PER_BYTE"),
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused_at_the_start_with_one_plain_line(tmp_path, settings, complaint):
+    code, said = ends(tmp_path / "data", settings)
+    assert (code, said) == (2, f"farthing: {complaint}\n")
+
+
+def test_a_server_that_listens_everywhere_announces_an_address_that_exists(
+    start_relay, background: Background
+):
+    relay = start_relay(host="0.0.0.0")
+    document = json.loads(request(background, "GET", relay.http, NOSTR_JSON).body)
+    assert document["ilp"]["endpoint"] == f"http://127.0.0.1:{relay.port}/ilp"
+    assert "0.0.0.0" not in json.dumps(document)

@@ -106,7 +106,7 @@ def session_items(server: Server) -> int:
 
 
 def test_closed_subscriptions_leave_nothing_behind(background: Background, inside: Server):
-    client = RawClient(background, f"ws://{inside.url}")
+    client = RawClient(background, f"ws://{inside.settings.authority}")
     assert client.count({"kinds": [1]}) == {"count": 0}
     at_first = session_items(inside)
     for start in range(0, 3000, 30):
@@ -132,7 +132,7 @@ def test_pings_find_the_dead_and_keep_the_living(
     background: Background, inside: Server, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(local_server, "_PING_SECONDS", 0.2)
-    url = f"ws://{inside.url}"
+    url = f"ws://{inside.settings.authority}"
 
     async def connect(autoping: bool):
         session = aiohttp.ClientSession()
@@ -168,12 +168,12 @@ def test_syncs_keep_nobody_else_waiting(background: Background, inside: Server, 
         return {"statusCode": 200}
 
     inside._routes.update({"NEG-OPEN": set_up, "$default": set_up})
-    syncing = [RawClient(background, f"ws://{inside.url}") for _ in range(20)]
+    syncing = [RawClient(background, f"ws://{inside.settings.authority}") for _ in range(20)]
     try:
         for client in syncing:
             client.send_text(f'["{verb}","s",{{}},"6100000200"]')
         assert at_work.acquire(timeout=FEW_SECONDS)
-        other = RawClient(background, f"ws://{inside.url}")
+        other = RawClient(background, f"ws://{inside.settings.authority}")
         assert other.count({"kinds": [1]}) == {"count": 0}
         other.close()
     finally:
@@ -192,7 +192,7 @@ def test_large_messages_are_read_only_as_fast_as_they_are_answered(
         return {"statusCode": 200, "body": '["NOTICE","answered"]'}
 
     inside._routes["REQ"] = answer
-    client = RawClient(background, f"ws://{inside.url}")
+    client = RawClient(background, f"ws://{inside.settings.authority}")
     try:
         client.send_text(*[json.dumps(["REQ", "x", "y" * 120_000])] * 30)
         (socket,) = inside._connections.all()

@@ -105,7 +105,7 @@ def forward(agent: Agent, amount: int, outgoing: int) -> None:
         agent.now, purpose,
     )  # fmt: skip
     assert agent.ledger.hold(hold, 10**9)
-    assert agent.ledger.post(hold, agent.ledger.forwarded(receipt, purpose))
+    assert agent.ledger.post(hold, agent.ledger.forwarded(receipt))
 
 
 def test_a_statement_shows_both_sides_of_a_packet_and_what_was_settled(

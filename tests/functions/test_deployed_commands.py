@@ -6,8 +6,9 @@ import pytest
 
 from farthing.connector.known_peers import known_peers
 from farthing.context import Agent
+from farthing.settings import Settings
 from infra.local import cli
-from infra.local.commands.deployed import DeployedSettings, NotDeployed, deployed_settings
+from infra.local.commands.deployed import NotDeployed, deployed_settings
 from tests.relay.world import MotoTables
 
 SECRET = "7" * 64
@@ -18,7 +19,7 @@ VARIABLES = {
 }
 
 
-def found(environment: Mapping[str, str], asked: list[str], **more: str) -> DeployedSettings:
+def found(environment: Mapping[str, str], asked: list[str], **more: str) -> Settings:
     def environment_of(name: str) -> Mapping[str, str]:
         asked.append(name)
         return VARIABLES | more
@@ -31,6 +32,8 @@ def test_settings_are_those_of_the_functions_and_the_key_that_of_the_secret() ->
     settings = found({"FARTHING_TABLE_PREFIX": "mine-", "FARTHING_ASSET_CODE": "USD"}, asked)
     assert asked == ["mine-ilp"]
     assert (settings.asset_code, settings.secret_key) == ("EUR", SECRET)
+    assert settings.deployed
+    assert not Settings().deployed
     found({}, asked)
     assert asked[1] == "farthing-ilp"
 

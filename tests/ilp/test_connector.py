@@ -64,6 +64,7 @@ def test_the_steps_stand_in_their_order() -> None:
             "fulfil",
         ],
         [
+            "answer_configuration",
             "answer_repeat",
             "choose_next_hop",
             "make_onward_packet",

@@ -12,11 +12,13 @@ from farthing.ports.outbound import (
     NoOutbound,
     NotRegistered,
     OutboundFailed,
+    OutboundTimeout,
     attempts,
     check_registered,
 )
 from tests.relay.world import Clock
 
+DROPS = 40  # two seconds of them
 ENDPOINT = "https://peer.example/ilp"
 
 
@@ -135,10 +137,28 @@ class Peer(BaseHTTPRequestHandler):
             case "/late":
                 self.server.late.wait(10)  # type: ignore[attr-defined]
                 self.answer(200, b"late")
+            case "/drip":
+                self.send_response(200)
+                self.send_header("Content-Length", str(DROPS))
+                self.end_headers()
+                self.drip(bytes(DROPS))
+            case "/drip-headers":
+                self.drip(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
             case "/callback":
                 self.answer(next(self.server.statuses), b"")  # type: ignore[attr-defined]
             case _:
                 self.answer(200, b"echo " + body)
+
+    def drip(self, octets: bytes) -> None:
+        """A byte at a time, each well within any timeout, until nobody listens any more."""
+        try:
+            for number in range(len(octets)):
+                self.wfile.write(octets[number : number + 1])
+                self.wfile.flush()
+                self.server.stopped.wait(0.05)  # type: ignore[attr-defined]
+            self.server.drained = True  # type: ignore[attr-defined]
+        except OSError:
+            pass
 
     def answer(self, status: int, body: bytes, **headers: str) -> None:
         self.send_response(status)
@@ -158,6 +178,8 @@ class PeerServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Peer)
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.late = threading.Event()
+        self.stopped = threading.Event()
+        self.drained = False
         self.statuses = iter(())
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
@@ -172,6 +194,7 @@ def peer() -> Iterator[PeerServer]:
         thread.start()
         yield server
         server.late.set()
+        server.stopped.set()
         server.shutdown()
         thread.join()
 
@@ -181,6 +204,26 @@ def test_a_request_and_its_answer(peer: PeerServer) -> None:
     assert outbound.post(f"{peer.url}/x", {"Request-Id": "r"}, b"hello", 5) == (200, b"echo hello")
     ((path, headers, _),) = peer.requests
     assert (path, headers["Request-Id"]) == ("/x", "r")
+
+
+@pytest.mark.parametrize("path", ["/drip", "/drip-headers"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_time_is_for_the_whole_answer(peer: PeerServer, path: str, kept: bool) -> None:
+    """Also on a connection that is kept from an earlier request."""
+    outbound = HttpOutbound(ANYWHERE)
+    if kept:
+        outbound.post(f"{peer.url}/echo", {}, b"", 10)
+    with pytest.raises(OutboundTimeout):
+        outbound.post(f"{peer.url}{path}", {}, b"", 0.3)
+    assert not peer.drained
+    assert outbound.post(f"{peer.url}/echo", {}, b"x", 10) == (200, b"echo x")
+
+
+@pytest.mark.parametrize("seconds", [0, -1.5])
+def test_without_time_nothing_is_sent(peer: PeerServer, seconds: float) -> None:
+    with pytest.raises(OutboundTimeout):
+        HttpOutbound(ANYWHERE).post(f"{peer.url}/echo", {}, b"", seconds)
+    assert peer.requests == []
 
 
 def test_redirects_are_not_followed(peer: PeerServer) -> None:

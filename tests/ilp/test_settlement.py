@@ -91,7 +91,7 @@ def forwarded(agent: Agent, amount: int, number: int = 0) -> None:
     purpose = Forwarded("eve", amount, 1, packet=hold.packet)
     receipt = Receipt("ann", condition, fulfillment.hex(), "", amount, 0, agent.now, purpose)
     assert agent.ledger.hold(hold, 10**9)
-    assert agent.ledger.post(hold, agent.ledger.forwarded(receipt, purpose))
+    assert agent.ledger.post(hold, agent.ledger.forwarded(receipt))
 
 
 # What an engine reports

@@ -226,12 +226,12 @@ class TestCommand:
         assert costs["connection minute"] == PICO // 4
         assert figures["idle_month"]
 
-    def test_the_readme_shows_what_it_says(
+    def test_the_docs_show_what_it_says(
         self, assemblies: Path, production: Stacks, capsys: pytest.CaptureFixture[str]
     ) -> None:
         """But for Lambda's share, which is as the machine is that measures it."""
         assert self.run(assemblies / "production") == 0
-        shown = (ROOT / "README.md").read_text()
+        shown = (ROOT / "docs/aws.md").read_text()
         shown = shown.partition("<!-- cost -->")[2].partition("<!-- /cost -->")[0]
         assert _figures(shown) == _figures(capsys.readouterr().out)
 

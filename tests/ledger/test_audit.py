@@ -56,7 +56,7 @@ def agent(sqlite: SqliteEngine, clock: Clock) -> Agent:
     agent.ledger.add_peer(HOP)
     forwarded = Hold(PAYER.id, "1" * 64, 100, 10**13)
     assert agent.ledger.hold(forwarded, 10**12)
-    assert agent.ledger.post(forwarded, agent.ledger.forwarded(FORWARDED, FORWARDED.purpose))
+    assert agent.ledger.post(forwarded, agent.ledger.forwarded(FORWARDED))
     clock.now = START + 100  # one has expired
     return agent
 

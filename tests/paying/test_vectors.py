@@ -13,7 +13,7 @@ from farthing.nostr.events import parse_event, public_key_of, verify
 from tests.e2e.relay_process import ROOT
 from tests.paying.pay_js import PayJs
 
-PAGE = (ROOT / "docs/paying.md").read_text()
+PAGE = (ROOT / "docs/developers.md").read_text()
 BLOCK = PAGE.partition("<!-- vectors -->")[2].partition("<!-- /vectors -->")[0]
 VECTORS = json.loads(BLOCK.replace("```json", "").replace("```", ""))
 EVENT = parse_event(VECTORS["event"])

@@ -1,5 +1,5 @@
 """What the emulator cannot do, and what the rehearsal does instead: all of it, in one place. The
-README says the same, and a test holds it to this."""
+docs/aws.md says the same, and a test holds it to this."""
 
 from typing import NamedTuple
 
@@ -93,7 +93,7 @@ OTHERS = (
 
 
 def table() -> str:
-    """For the README."""
+    """For docs/aws.md."""
     rows = dict.fromkeys([*LEFT_OUT.values(), *OTHERS])
     lines = [f"| {each.what} | {each.why} | {each.instead} |" for each in rows]
     return "\n".join(["| what | why | instead |", "|---|---|---|", *lines])

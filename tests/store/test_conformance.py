@@ -12,6 +12,7 @@ from farthing.store.table import (
     EXPIRES,
     Absent,
     Add,
+    AtLeast,
     Check,
     Condition,
     ConditionFailed,
@@ -277,6 +278,9 @@ HOLDING: list[tuple[Condition, set[int]]] = [
     (Equals("l", [1, {"a": b"x"}]), {5}),
     (LessThan("n", 5), {0, 1, 4, 5}),
     (LessThan("n", 6), {0, 1, 2, 3, 4, 5}),
+    (AtLeast("n", 5), {2, 3}),
+    (AtLeast("n", 6), set()),
+    (AtLeast("n", -1), {2, 3}),
 ]
 # Where a value is of another type than the condition's, which moto has its own ideas about.
 MISTYPED_STANDING: list[Item | None] = [{"n": "5"}, {"n": None}, {"n": True}, {"n": [1]}]
@@ -286,6 +290,7 @@ MISTYPED_HOLDING: list[tuple[Condition, set[int]]] = [
     (Equals("n", None), {1}),
     (Equals("n", [True]), set()),
     (LessThan("n", 6), set()),
+    (AtLeast("n", 0), set()),
 ]
 
 

@@ -20,7 +20,6 @@ from farthing.settings import Settings
 from farthing.store.dynamodb import DynamoDBEngine
 from farthing.store.ledger import LedgerError, Peer
 from farthing.store.sqlite import SqliteEngine
-from infra.local.commands.deployed import DeployedSettings
 from infra.local.server.identity import with_identity
 from infra.local.server.peers import new_peer
 
@@ -49,7 +48,7 @@ def offline_agent(settings: Settings) -> Iterator[Agent]:
     the tables of the deployed one."""
     engine: DynamoDBEngine | SqliteEngine
     rules = HostRules(settings.allow_private_hosts)
-    if isinstance(settings, DeployedSettings):
+    if settings.deployed:
         engine = DynamoDBEngine(settings.table_prefix)
     else:
         engine = SqliteEngine(Path(settings.data))

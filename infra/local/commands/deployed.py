@@ -2,7 +2,6 @@
 settings that its functions have and the AWS credentials of whoever calls."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from farthing.aws.environment import read_secret, with_secrets
@@ -14,11 +13,6 @@ _FUNCTION = "ilp"
 
 class NotDeployed(Exception):
     """There is no such deployment here, or none that these credentials may see."""
-
-
-@dataclass(frozen=True)
-class DeployedSettings(Settings):
-    """What the agent keeps is in DynamoDB and not in a folder."""
 
 
 def function_environment(name: str) -> Mapping[str, str]:
@@ -39,7 +33,8 @@ def deployed_settings(
     environment: Mapping[str, str],
     environment_of: Callable[[str], Mapping[str, str]] = function_environment,
     read: Callable[[str], str] = read_secret,
-) -> DeployedSettings:
+) -> Settings:
     """Those of the deployment whose prefix the caller's own environment names."""
     prefix = environment.get(f"{PREFIX}TABLE_PREFIX") or Settings.table_prefix
-    return DeployedSettings.from_env(with_secrets(environment_of(f"{prefix}{_FUNCTION}"), read))
+    variables = with_secrets(environment_of(f"{prefix}{_FUNCTION}"), read)
+    return Settings.from_env(variables, deployed=True)

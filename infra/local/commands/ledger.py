@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from farthing.context import Agent
 from farthing.settings import Settings
-from farthing.store.receipts import Forwarded, Purpose, Stored
+from farthing.store.receipts import Forwarded, Purpose, PurseFilled, Stored
 from infra.local.commands.bookkeeping import ERRORS as ERRORS
 from infra.local.commands.bookkeeping import BookkeepingError, offline_agent
 
@@ -76,6 +76,8 @@ def _in_words(purpose: Purpose) -> tuple[str, str]:
             return "stored", f"event {event_id[:16]}"
         case Forwarded(next_hop):
             return "forwarded", f"to {next_hop}"
+        case PurseFilled(key):
+            return "purse filled", f"of {key[:16]}"
 
 
 def _passed_on(agent: Agent, account: str) -> Iterator[Entry]:

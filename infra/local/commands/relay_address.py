@@ -15,7 +15,7 @@ def relay(text: str) -> str:
 
 
 def relay_url(arguments: Namespace, settings: Settings) -> str:
-    return arguments.relay or settings.relay_url or f"ws://{settings.host}:{settings.port}"
+    return arguments.relay or settings.socket_url
 
 
 def web_url(arguments: Namespace, settings: Settings) -> str:

@@ -19,6 +19,7 @@ from farthing.agent.relay_client import SocketRelays
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.nostr.messages import notice
+from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.hosts import HostRules
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
@@ -69,7 +70,6 @@ class Server:
             port=self._listener.getsockname()[1],
             connection_seconds=_CONNECTION_SECONDS,
         )
-        self.url = f"{self.settings.host}:{self.settings.port}"
 
     async def start(self) -> None:
         settings = self.settings
@@ -91,7 +91,7 @@ class Server:
         self._outbound = LocalOutbound(self._hub, self._mailbox, rules)
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(rules), in_order=True, alone=True,
+            SocketRelays(rules), sleep=self._outbound.sleep, in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
         ensure_local_peer(agent.ledger, settings)
@@ -249,20 +249,25 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     await server.start()
-    print(_welcome(server), flush=True)
+    print(_welcome(server.settings), flush=True)
+    if settings.listens_everywhere and not settings.relay_url:
+        log.warning(
+            "others are told %s, which only this machine reaches: set FARTHING_RELAY_URL",
+            server.settings.http_url,
+        )
     await stop.wait()
     with suppress(OSError):  # nobody may be reading any more
         print("stopping", flush=True)
     await server.stop()
 
 
-def _welcome(server: Server) -> str:
-    settings = server.settings
+def _welcome(settings: Settings) -> str:
     rows = [
-        ("relay", f"ws://{server.url}"),
-        ("information", f"http://{server.url}"),
-        ("ILP", f"http://{server.url}/ilp"),
+        ("relay", f"ws://{settings.authority}"),
+        ("information", f"http://{settings.authority}"),
+        ("ILP", f"http://{settings.authority}/ilp"),
         ("public key", settings.pubkey),
+        ("npub", encode(Npub(settings.pubkey))),
         ("ILP address", settings.own_ilp_address),
         ("data", os.path.abspath(settings.data)),
     ]

@@ -88,4 +88,4 @@ def own_name(request: web.BaseRequest, settings: Settings) -> str:
         name = ""
     address = request.get_extra_info("sockname")
     ours = {settings.host, *_LOOPBACK, *(address[:1] if address else ())}
-    return name if name in ours else settings.host
+    return name if name in ours else urlsplit(settings.socket_url).hostname or ""

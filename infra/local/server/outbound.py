@@ -3,7 +3,9 @@ requests go out from the event loop, where many wait at once for next to nothing
 
 import asyncio
 import logging
+import math
 import socket
+import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
@@ -64,6 +66,18 @@ class LocalOutbound:
         response: Response = self._hub.wait_outside(start)
         return response
 
+    def sleep(self, seconds: float) -> None:
+        """Wait in a handler, while the hub runs others."""
+        if not self._hub.is_inside():
+            time.sleep(seconds)
+            return
+
+        def start(resume: Callable[[Outcome], None]) -> None:
+            loop = asyncio.get_running_loop
+            self._mailbox.put(lambda: loop().call_later(seconds, resume, (None, None)) and None)
+
+        self._hub.wait_outside(start)
+
     def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
         def begin() -> None:
             work = self._call_back(url, headers, body, seconds)
@@ -118,10 +132,14 @@ class LocalOutbound:
     async def _post(
         self, url: str, headers: Mapping[str, str], body: bytes, timeout: float
     ) -> Response:
+        if timeout <= 0:  # to aiohttp that means no limit at all
+            raise OutboundTimeout("no time is left for an answer")
+        # Without the threshold, aiohttp rounds longer timeouts up to a whole second.
+        limit = aiohttp.ClientTimeout(total=timeout, ceil_threshold=math.inf)
         try:
             self._check_literal(url)
             async with self._session.post(
-                url, data=body, headers=headers, timeout=aiohttp.ClientTimeout(total=timeout),
+                url, data=body, headers=headers, timeout=limit,
                 allow_redirects=False,  # a redirect would lead away from the registered host
             ) as reply:  # fmt: skip
                 return Response(reply.status, await _read(reply))

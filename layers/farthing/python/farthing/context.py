@@ -21,6 +21,7 @@ from farthing.store.credits import CreditLimits
 from farthing.store.events import EventStore
 from farthing.store.ledger import Ledger
 from farthing.store.planner import Reader
+from farthing.store.purses import Purses
 from farthing.store.routes import RoutingTable
 from farthing.store.sessions import Sessions
 from farthing.store.settlements import Settlements
@@ -49,6 +50,8 @@ class Agent:
     meter: Meter = field(default_factory=NoMeter)
     relays: Relays = field(default_factory=NoRelays)
     clock: Callable[[], float] = time.time
+    # Waits before another attempt. On one machine, other handlers run meanwhile.
+    sleep: Callable[[float], None] = time.sleep
     # Whether messages of a connection are handled in the order in which they were sent.
     in_order: bool = False
     # Whether nobody else serves the same peers: what this process counts is then all there is.
@@ -109,6 +112,10 @@ class Agent:
     @cached_property
     def ledger(self) -> Ledger:
         return Ledger(self.engine)
+
+    @cached_property
+    def purses(self) -> Purses:
+        return Purses(self.engine)
 
     @cached_property
     def trust(self) -> CreditLimits:

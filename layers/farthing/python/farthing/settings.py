@@ -1,140 +1,259 @@
 """Every setting, each an environment variable `FARTHING_<NAME>`, in one typed object.
 
-The README's table and the relay information document are made from what stands here.
+The table in docs/settings.md and the relay information document are made from what stands here.
 """
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
 from farthing.ilp import address
-from farthing.ilp.oer import U64_MAX
 from farthing.ilp.tariff import Tariff
-from farthing.nostr.events import is_hex64, public_key_of
-from farthing.nostr.kinds import MAX_KIND
+from farthing.nostr.events import public_key_of
+from farthing.setting_values import (
+    READERS,
+    InvalidValue,
+    at_most,
+    check_json_object,
+    check_networks,
+    check_number,
+    check_present,
+    check_prices,
+    check_secret_key,
+    check_table_prefix,
+    check_token,
+    one_of,
+    read_secret_key,
+    url_of,
+)
 
 PREFIX = "FARTHING_"
-
-NOISE_POLICIES = ("optional", "required", "off")
+# Variables of other readers: functions, the deployment's files, the examples and the tests.
+_NOT_SETTINGS = frozenset(
+    {"BRAKED", "CONFIG", "CONNECTIONS_URL", "DOMAIN", "DYNAMODB_LOCAL", "EMULATOR", "KEY_VERSION",
+     "NODE_MODULES", "TOKEN", "UPSTREAM"}
+)  # fmt: skip
 # API Gateway ends a request after 30 seconds.
 LONGEST_STREAM_SECONDS = 25
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 class InvalidSetting(ValueError):
     """A setting that cannot be used; the message names it."""
 
 
-def _setting(default: Any, about: str) -> Any:
+def _setting(
+    default: Any,
+    about: str,
+    check: Callable[[Any], None] | None = None,
+    *,
+    read: Callable[[str], Any] | None = None,
+    secret: bool = False,
+) -> Any:
+    """A setting. `check` refuses values of the right type; an empty text is never checked, unless
+    the default is not empty. `read` replaces the reader of the type."""
+    about_it = {"about": about, "check": check, "read": read}
     if callable(default):
-        return field(default_factory=default, metadata={"about": about})
-    return field(default=default, metadata={"about": about})
+        return field(default_factory=default, metadata=about_it, repr=not secret)
+    return field(default=default, metadata=about_it, repr=not secret)
 
 
 @dataclass(frozen=True)
 class Settings:
-    # Who we are
-    secret_key: str = field(
-        default="",
-        repr=False,
-        metadata={"about": "The owner's Nostr key, 64 hex digits. Made and kept in the data folder"
-                  " on the first local run."},
-    )  # fmt: skip
+    # Identity
+    secret_key: str = _setting(
+        "",
+        "Nostr key of the owner: 64 hex digits, or an nsec. The local server makes one on its"
+        " first run and keeps it in the data folder.",
+        check_secret_key,
+        read=read_secret_key,
+        secret=True,
+    )
     relay_url: str = _setting(
-        "", "Public WebSocket URL, where it differs from where we listen; AUTH takes no other"
+        "",
+        "Public WebSocket URL of the relay, such as `wss://relay.example.org`. AUTH accepts no"
+        " other. If empty, the address that the local server listens on.",
+        url_of("ws", "wss"),
     )
     web_url: str = _setting(
-        "", "Public HTTP URL, where it is not the WebSocket URL by the other scheme"
+        "",
+        "Public HTTP URL. If empty, the WebSocket URL with `http` in place of `ws`.",
+        url_of("http", "https"),
     )
-    name: str = _setting("Farthing", "Name in the relay information document")
+    name: str = _setting("Farthing", "Name of the relay in the relay information document (NIP-11)")
     description: str = _setting(
-        "A Nostr relay where a farthing buys one stored event.", "Description, likewise"
+        "A Nostr relay where a farthing buys one stored event.",
+        "Description of the relay in the relay information document",
     )
-    contact: str = _setting("", "Contact URI, likewise")
-    icon: str = _setting("", "Icon URL, likewise")
+    contact: str = _setting(
+        "", "URI in the relay information document by which people reach the operator"
+    )
+    icon: str = _setting("", "URL of the relay's icon in the relay information document")
+    list_changes_feed: bool = _setting(
+        True,
+        'Whether `supported_nips` lists `"CF"`, as the changes feed demands. Some clients accept'
+        " numbers only and then reject the whole document: `0` helps them. The field"
+        " `changes_feed` is there in either case.",
+    )
 
     # Where it runs
-    host: str = _setting("127.0.0.1", "Address that the local server binds to")
-    port: int = _setting(7777, "Port of the local server, HTTP and WebSocket")
-    data: str = _setting(".farthing", "Folder with all state of the local server")
-    workers: int = _setting(8, "Threads of the local server for everything but writes")
-    table_prefix: str = _setting("farthing-", "Prefix of the DynamoDB tables' names")
+    host: str = _setting("127.0.0.1", "Address that the local server listens on", check_present)
+    port: int = _setting(7777, "Port of the local server, for HTTP and WebSocket", at_most(65535))
+    data: str = _setting(
+        ".farthing", "Folder in which the local server keeps all its data", check_present
+    )
+    workers: int = _setting(8, "Number of threads in which the local server handles reads")
+    table_prefix: str = _setting(
+        "farthing-", "Prefix of the names of the DynamoDB tables", check_table_prefix
+    )
+    trusted_proxies: tuple[str, ...] = _setting(
+        tuple,
+        "Addresses or networks of reverse proxies, comma-separated, whose `Forwarded` and"
+        " `X-Forwarded-For` headers name the client's address",
+        check_networks,
+    )
+    metrics_token: str = _setting(
+        "",
+        "Bearer token for `GET /metrics`. If empty, only this machine may read the metrics.",
+        check_token,
+        secret=True,
+    )
+    log_level: str = _setting(
+        "info",
+        "Least level of the log lines that are written: `debug`, `info`, `warning` or `error`",
+        one_of("debug", "info", "warning", "error"),
+    )
+    log_format: str = _setting(
+        "text", "Format of the log: `text`, or `json` with one object per line",
+        one_of("text", "json"),
+    )  # fmt: skip
 
     # Who may write
-    price_per_byte: int = _setting(10, "Price of a byte of a stored event; 0 makes writing free")
+    price_per_byte: int = _setting(
+        10, "Price of each byte of an event that is stored; 0 makes writing free"
+    )
     free_pubkeys: frozenset[str] = _setting(
-        frozenset, "Authors who write for free, comma-separated hex keys"
+        frozenset, "Public keys of authors who write for free, comma-separated, hex or npub"
     )
     blocked_pubkeys: frozenset[str] = _setting(
-        frozenset, "Authors who may not write at all, comma-separated hex keys"
+        frozenset, "Public keys of authors who may not write at all, comma-separated, hex or npub"
     )
     price_kinds: Mapping[str, int] = _setting(
-        dict, 'Flat prices of kinds, as JSON: `{"1": 5000}`; they replace the price by size'
+        dict,
+        'Flat prices by kind, as JSON: `{"1": 5000}`. They replace the price by size.',
+        check_prices,
     )
 
     # Interledger
-    ilp_address: str = _setting("", "Our ILP address; `g.agent.<public key>` if empty")
-    asset_code: str = _setting("USD", "Code of the asset that prices and balances are in")
-    asset_scale: int = _setting(9, "Decimal places of that asset: 9 makes one unit a billionth")
-    peer_token: str = field(
-        default="",
-        repr=False,
-        metadata={"about": "Token of the peer `local`. Made and kept in the data folder on the"
-                  " first local run."},
-    )  # fmt: skip
-    max_balance: int = _setting(10**15, "What a peer may owe us, where its own record does not say")
+    ilp_address: str = _setting("", "ILP address of this agent; if empty, `g.agent.<public key>`")
+    asset_code: str = _setting(
+        "USD", "Code of the asset in which prices and balances are kept", check_present
+    )
+    asset_scale: int = _setting(
+        9, "Decimal places of the asset: with 9, one unit is a billionth", at_most(255)
+    )
+    peer_token: str = _setting(
+        "",
+        "Bearer token of the peer `local`. The local server makes one on its first run and keeps it"
+        " in the data folder.",
+        secret=True,
+    )
+    max_balance: int = _setting(
+        10**15, "Amount that a peer may owe us, if its own record has no limit"
+    )
     follow_max_balance: int = _setting(
-        10**9, "What a peer from the follow list may owe us until trust has been computed"
+        10**9, "Amount that a peer from the follow list may owe us until trust has been computed"
     )
-    max_packet: int = _setting(10**13, "Largest amount of one packet, likewise")
-    packets_per_minute: int = _setting(10000, "Packets of a peer per minute")
+    max_packet: int = _setting(
+        10**13, "Largest amount of one packet from a peer, if its own record has no limit"
+    )
+    packets_per_minute: int = _setting(10000, "Number of packets that a peer may send per minute")
     peer_cache_seconds: int = _setting(
-        5, "Seconds that a peer's record is remembered: a removed peer is refused after them"
+        5, "Seconds for which a peer's record is cached; a removed peer is refused after them"
     )
-    min_delivery_ms: int = _setting(100, "Milliseconds that a packet for us must have left")
-    forward_fee: int = _setting(0, "What we keep of each packet that we forward")
+    min_delivery_ms: int = _setting(
+        100, "Milliseconds before its expiry by which a packet for us must have arrived"
+    )
+    forward_fee: int = _setting(0, "Fixed fee for each packet that we forward")
     forward_fee_ppm: int = _setting(
-        1000, "And that many millionths of its amount: 1000 is a tenth of a percent"
+        1000,
+        "Fee for each packet that we forward, in millionths of its amount: 1000 is 0.1 percent",
+        at_most(1_000_000),
     )
-    forward_margin_ms: int = _setting(1000, "Milliseconds that we take from a forwarded packet")
-    forward_max_ms: int = _setting(30000, "Milliseconds that we wait for the next hop at most")
+    forward_margin_ms: int = _setting(
+        1000, "Milliseconds by which a forwarded packet expires earlier at the next hop"
+    )
+    forward_max_ms: int = _setting(
+        30000, "Longest time in milliseconds that we wait for the answer of the next hop"
+    )
     peer_with_follows: bool = _setting(
-        False, "Whether followed agents become active peers at once; `1` or `0`"
+        False, "Whether a followed agent becomes an active peer at once (`1`) or a proposal (`0`)"
     )
     upkeep_seconds: int = _setting(
-        600, "Seconds between two rounds of what the agent does by itself, on one machine"
+        600,
+        "Seconds between two rounds of upkeep on one machine: reading the relays of followed"
+        " agents, announcing routes, settling; 0 is never",
     )
-    max_gathered_relays: int = _setting(200, "Followed agents whose relays are read in a round")
-    max_gathered_events: int = _setting(5000, "Events that are read at one of them")
+    max_gathered_relays: int = _setting(
+        200, "Number of followed agents whose relays one round of upkeep reads"
+    )
+    max_gathered_events: int = _setting(
+        5000, "Number of events that upkeep reads from the relay of one followed agent in a round"
+    )
     max_gathered_bytes: int = _setting(
         8 * 1024 * 1024, "Bytes that upkeep reads from the relay of one followed agent in a round"
     )
     max_gathered_event_bytes: int = _setting(
         65536, "Bytes of an event that upkeep keeps of somebody whom the owner does not follow"
     )
-    gather_seconds: int = _setting(10, "Seconds that one of them may take")
+    gather_seconds: int = _setting(
+        10, "Seconds that upkeep waits for the relay of one followed agent in a round"
+    )
     allow_private_hosts: bool = _setting(
         False,
         "Whether peers, callbacks, settlement engines and relays may be at private, loopback or"
         " link-local addresses; `1` on a test network",
     )
     route_cache_seconds: int = _setting(
-        10, "Seconds that routes are remembered: a new routing table counts after them"
+        10, "Seconds for which routes are cached; a new routing table is used after them"
     )
-    max_announced_routes: int = _setting(1000, "Routes in our own kind 10033")
+    max_announced_routes: int = _setting(
+        1000, "Number of routes that our own announcement (kind 10033) holds at most"
+    )
     max_shrink_percent: int = _setting(
-        50, "A new routing table that is smaller by more than this is refused"
+        50,
+        "Percentage by which a new routing table may be smaller than the present one; a smaller"
+        " table is refused",
+        at_most(100),
     )
-    settlement_url: str = _setting("", "Settlement engine (RFC 0038) that pays peers for us")
-    settlement_token: str = field(
-        default="",
-        repr=False,
-        metadata={"about": "Token with which the settlement engine reports what peers have paid"},
+    settlement_url: str = _setting(
+        "", "URL of the settlement engine (RFC 0038) that pays peers for us",
+        url_of("http", "https"),
+    )  # fmt: skip
+    settlement_token: str = _setting(
+        "",
+        "Bearer token with which the settlement engine reports payments of peers",
+        secret=True,
     )
-    settlement_threshold: int = _setting(10**9, "What we may owe a peer before we settle")
-    quote_seconds: int = _setting(300, "Seconds that a quoted price is meant to hold")
-    profile: str = _setting("", "Content of the owner's kind 0, as JSON; none if empty")
+    settlement_threshold: int = _setting(
+        10**9, "Amount that we may owe a peer before we ask the settlement engine to pay"
+    )
+    quote_seconds: int = _setting(300, "Seconds for which a quoted price is meant to hold")
+    profile: str = _setting(
+        "",
+        "Content of the owner's profile (kind 0), as a JSON object; if empty, none is published",
+        check_json_object,
+    )
+    purse_token: str = _setting(
+        "",
+        "Bearer token with which a payment processor reports payments into purses; if empty, none"
+        " is accepted",
+        secret=True,
+    )
+    purse_idle_days: int = _setting(
+        0, "Days without a movement after which the money in a purse lapses; 0 is never"
+    )
 
     # Aether
     aether: bool = _setting(
@@ -142,104 +261,133 @@ class Settings:
     )
     aether_noise: str = _setting(
         "optional",
-        "Whether Aether sockets are encrypted by Noise: `optional`, `required` or `off`",
+        "Whether Aether sockets are encrypted with Noise: `optional`, `required` or `off`",
+        one_of("optional", "required", "off"),
     )
     aether_future_seconds: int = _setting(
         60, "Seconds that created_at of an Aether event may lie in the future"
     )
     aether_price_kinds: Mapping[str, int] = _setting(
         dict,
-        "Flat prices of kinds of Aether events, as JSON; other kinds cost their size in bytes times"
-        " the price of a byte",
+        'Flat prices of Aether events by kind, as JSON: `{"1": 5000}`. They replace the price by'
+        " size.",
+        check_prices,
     )
     aether_stream_seconds: int = _setting(
         0,
-        "Seconds that GET /v1/stream in the cloud waits for new events before it answers, at most"
-        " 25; on one machine the answer stays open",
+        "Seconds that GET /v1/stream in the cloud waits for new events before it answers; on one"
+        " machine the answer stays open",
+        at_most(LONGEST_STREAM_SECONDS),
     )
     aether_subscription_seconds: int = _setting(
         3600, "Seconds after which an HTTP subscription that nobody reads is forgotten"
     )
 
     # Limits
-    max_message_length: int = _setting(131072, "Bytes of a WebSocket message")
-    max_subscriptions: int = _setting(50, "Open subscriptions of a connection")
-    max_filters: int = _setting(20, "Filters of one REQ or COUNT")
+    max_message_length: int = _setting(131072, "Largest WebSocket message in bytes")
+    max_subscriptions: int = _setting(50, "Number of open subscriptions of one connection")
+    max_filters: int = _setting(20, "Number of filters in one REQ or COUNT")
     max_filter_values: int = _setting(
-        2000, "Values in the filters of one request, all their lists together"
+        2000, "Number of values in all lists of all filters of one request"
     )
     max_live_values: int = _setting(
-        10000, "Values that the open subscriptions of a connection are found by, all together"
+        10000, "Number of index keys of all open subscriptions of one connection"
     )
-    max_limit: int = _setting(5000, "Most events that one filter returns; larger limits are cut")
-    default_limit: int = _setting(500, "Events that a filter without limit returns")
-    max_event_tags: int = _setting(2500, "Tags of an event")
-    max_content_length: int = _setting(102400, "Characters of an event's content")
+    max_limit: int = _setting(
+        5000, "Number of events that one filter returns at most; a larger `limit` is lowered"
+    )
+    default_limit: int = _setting(500, "Number of events that a filter without `limit` returns")
+    max_event_tags: int = _setting(2500, "Number of tags of one event")
+    max_content_length: int = _setting(102400, "Number of characters of an event's content")
     created_at_past: int = _setting(
-        0, "Seconds that created_at may lie in the past; 0 is any number"
+        0, "Seconds by which an event's `created_at` may lie in the past; 0 is any number"
     )
-    created_at_future: int = _setting(900, "Seconds that created_at may lie in the future")
-    max_scan: int = _setting(50000, "Index entries that one filter may read before it is refused")
+    created_at_future: int = _setting(
+        900, "Seconds by which an event's `created_at` may lie in the future"
+    )
+    max_scan: int = _setting(
+        50000, "Number of index entries that one filter may read before it is refused"
+    )
     changes_seconds: int = _setting(
-        20, "Seconds that one CHANGES answer may take before it is cut, to be continued"
+        20, "Seconds after which one CHANGES answer ends; the client continues from its end"
     )
-    max_auth_keys: int = _setting(20, "Keys that one connection may authenticate as")
-    max_syncs: int = _setting(8, "Open negentropy syncs of a connection")
-    max_sync_events: int = _setting(1_000_000, "Events in one negentropy sync")
-    sync_frame: int = _setting(60_000, "Bytes of a negentropy message, before hex doubles them")
-    sync_seconds: int = _setting(300, "Seconds after which an idle sync is forgotten")
-    count_exactly: int = _setting(1000, "Events up to which COUNT is exact")
+    max_auth_keys: int = _setting(20, "Number of keys that one connection may authenticate")
+    max_syncs: int = _setting(8, "Number of open negentropy syncs of one connection")
+    max_sync_events: int = _setting(1_000_000, "Number of events in one negentropy sync")
+    sync_frame: int = _setting(
+        60_000, "Bytes of one negentropy message, before hex encoding doubles them"
+    )
+    sync_seconds: int = _setting(300, "Seconds after which an idle negentropy sync is closed")
+    count_exactly: int = _setting(1000, "Number of events up to which COUNT is exact")
     requests_per_second: int = _setting(
         100,
-        "Messages of a connection per second, on the long run, and requests of an address to"
-        " the local server; 0 is any number",
+        "Number of WebSocket messages per second of one connection, and of HTTP requests per second"
+        " of one address, in the long run; 0 is any number",
     )
-    request_burst: int = _setting(1000, "Messages that may come at once on top of that")
+    request_burst: int = _setting(
+        1000, "Number of messages or requests that may come at once, above the rate per second"
+    )
+    address_messages_per_second: int = _setting(
+        1000,
+        "Number of WebSocket messages per second from one address, over all its connections to the"
+        " local server, in the long run; 0 is any number",
+    )
+    address_message_burst: int = _setting(
+        5000,
+        "Number of WebSocket messages that may come at once from one address, above its rate per"
+        " second",
+    )
     max_send_buffer: int = _setting(
-        8 * 1024 * 1024, "Bytes that wait for a slow client before it is disconnected"
+        8 * 1024 * 1024, "Bytes that wait for one slow client before it is disconnected"
     )
     max_send_buffers: int = _setting(
-        64 * 1024 * 1024, "And for all slow clients together, before the slowest are disconnected"
+        64 * 1024 * 1024,
+        "Bytes that wait for all slow clients together before the slowest are disconnected",
     )
-    max_connections: int = _setting(5000, "Connections to the local server at a time")
+    max_connections: int = _setting(5000, "Number of connections to the local server at a time")
     max_connections_per_address: int = _setting(
-        200, "And from one address, other than this machine's own; 0 is any number"
+        200,
+        "Number of connections to the local server from one address at a time, except from this"
+        " machine; 0 is any number",
     )
     request_seconds: int = _setting(
-        60, "Seconds that a request to the local server may take to arrive, or a next one"
+        60,
+        "Seconds in which a request to the local server must arrive, and that an idle HTTP"
+        " connection stays open",
     )
     connection_seconds: int = _setting(
-        7500, "Life of a connection's records; API Gateway ends connections after two hours"
+        7500,
+        "Seconds for which the records of a connection are kept; API Gateway ends connections after"
+        " two hours",
     )
 
+    # Not a setting: whether these are the settings of a deployed agent, whose data is in DynamoDB.
+    deployed: bool = False
+
     @classmethod
-    def from_env(cls, environment: Mapping[str, str]) -> Self:
+    def from_env(cls, environment: Mapping[str, str], **more: Any) -> Self:
+        settings = {PREFIX + setting.name.upper(): setting for setting in declared()}
+        _refuse_unknown(environment, settings)
         given = {
-            setting.name: _parse(setting, environment[PREFIX + setting.name.upper()])
-            for setting in fields(cls)
-            if PREFIX + setting.name.upper() in environment
+            setting.name: _read(variable, setting, environment[variable])
+            for variable, setting in settings.items()
+            if variable in environment
         }
-        return cls(**given)
+        return cls(**given, **more)
 
     def __post_init__(self) -> None:
-        if self.secret_key:
-            _check_secret_key(self.secret_key)
-        for setting in fields(self):
+        for setting in declared():
             value = getattr(self, setting.name)
-            if type(value) is int and not 0 <= value <= U64_MAX:
-                raise InvalidSetting(f"{PREFIX}{setting.name.upper()} is negative, or too large")
-        if self.port > 65535:
-            raise InvalidSetting(f"{PREFIX}PORT is above 65535")
+            check = setting.metadata.get("check")
+            try:
+                if type(value) is int:
+                    check_number(value)
+                if check is not None and (value or setting.default):
+                    check(value)
+            except InvalidValue as error:
+                raise InvalidSetting(f"{PREFIX}{setting.name.upper()}: {error}") from None
         if self.ilp_address and not address.is_valid(self.ilp_address):
-            raise InvalidSetting(f"{PREFIX}ILP_ADDRESS is not an ILP address")
-        _check_prices("PRICE_KINDS", self.price_kinds)
-        _check_prices("AETHER_PRICE_KINDS", self.aether_price_kinds)
-        if self.aether_noise not in NOISE_POLICIES:
-            raise InvalidSetting(f"{PREFIX}AETHER_NOISE is none of {', '.join(NOISE_POLICIES)}")
-        if self.aether_stream_seconds > LONGEST_STREAM_SECONDS:
-            raise InvalidSetting(
-                f"{PREFIX}AETHER_STREAM_SECONDS is above {LONGEST_STREAM_SECONDS}"
-            )
+            raise InvalidSetting(f"{PREFIX}ILP_ADDRESS: expected an ILP address, got another text")
 
     @cached_property
     def pubkey(self) -> str:
@@ -267,80 +415,68 @@ class Settings:
     def ilp_url(self) -> str:
         return f"{self.http_url}/ilp"
 
+    @property
+    def listens_everywhere(self) -> bool:
+        """Whether the host is a wildcard, which is no address that others could use."""
+        return self.host in _WILDCARDS
+
+    @cached_property
+    def authority(self) -> str:
+        """The host and port by which this machine reaches the local server."""
+        host = _WILDCARDS.get(self.host, self.host)
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    @cached_property
+    def socket_url(self) -> str:
+        """The relay's WebSocket URL, public where one is set."""
+        return self.relay_url.rstrip("/") or f"ws://{self.authority}"
+
     @cached_property
     def http_url(self) -> str:
-        """Where HTTP requests go: the relay's own URL by the other scheme, unless set apart."""
+        """Where HTTP requests go: the relay's own URL with the other scheme, unless set."""
         if self.web_url:
             return self.web_url.rstrip("/")
-        if not self.relay_url:
-            return f"http://{self.host}:{self.port}"
-        return self.relay_url.replace("ws", "http", 1).rstrip("/")
-
-    @cached_property
-    def ws_url(self) -> str:
-        """Where sockets are opened."""
-        return self.relay_url.rstrip("/") or f"ws://{self.host}:{self.port}"
+        return self.socket_url.replace("ws", "http", 1)
 
 
-def _check_prices(name: str, prices: Mapping[str, int]) -> None:
-    for kind, price in prices.items():
-        known = type(kind) is str and kind.isdecimal() and int(kind) <= MAX_KIND
-        # What is more than a packet can carry could not be paid, nor written as JSON.
-        if not known or type(price) is not int or not 0 <= price <= U64_MAX:
-            raise InvalidSetting(f"{PREFIX}{name} maps kinds to whole numbers")
+def declared() -> "list[Field[Any]]":
+    """The fields that are settings."""
+    return [each for each in fields(Settings) if "about" in each.metadata]
 
 
-def _check_secret_key(secret_key: str) -> None:
-    name = f"{PREFIX}SECRET_KEY"
-    if not is_hex64(secret_key):
-        raise InvalidSetting(f"{name} is not 64 lowercase hexadecimal digits")
+def _refuse_unknown(environment: Mapping[str, str], known: Mapping[str, "Field[Any]"]) -> None:
+    for name in environment:
+        if not name.startswith(PREFIX) or name in known:
+            continue
+        # The name of a secret, whose content Lambda functions read.
+        secret = known.get(name.removesuffix("_ARN"))
+        if name.removeprefix(PREFIX) in _NOT_SETTINGS or (secret and not secret.repr):
+            continue
+        raise InvalidSetting(f"there is no setting {name}{nearest(name, known)}")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of an error message: which of the names may have been meant."""
+    # Loaded for this message only.
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, list(names), 1)
+    return f"; the nearest is {found[0]}" if found else ""
+
+
+def _read(variable: str, setting: "Field[Any]", text: str) -> Any:
+    read = setting.metadata.get("read") or READERS[setting.type]
     try:
-        public_key_of(bytes.fromhex(secret_key))
-    except ValueError:  # nought, or not below the order of the curve
-        raise InvalidSetting(f"{name} is not a key of secp256k1") from None
-
-
-def _parse(setting: "Field[Any]", text: str) -> Any:
-    name = PREFIX + setting.name.upper()
-    try:
-        if setting.type in (int, "int"):
-            return int(text)
-        if setting.type in (bool, "bool"):
-            return _switch(text)
-        if "frozenset" in str(setting.type):
-            return _pubkeys(text)
-        if "Mapping" in str(setting.type):
-            return _mapping(text)
-    except ValueError as error:
-        raise InvalidSetting(f"{name}: {error}") from None
-    return text
-
-
-def _pubkeys(text: str) -> frozenset[str]:
-    keys = frozenset(part.strip() for part in text.split(",") if part.strip())
-    wrong = [key for key in keys if not is_hex64(key)]
-    if wrong:
-        raise ValueError(f"{wrong[0][:70]!r} is not a public key of 64 lowercase hex digits")
-    return keys
-
-
-def _switch(text: str) -> bool:
-    if text not in ("0", "1"):
-        raise ValueError("neither 0 nor 1")
-    return text == "1"
-
-
-def _mapping(text: str) -> dict[str, Any]:
-    value = json.loads(text)
-    if type(value) is not dict:
-        raise ValueError("not a JSON object")
-    return value
+        return read(text)
+    except InvalidValue as error:
+        raise InvalidSetting(f"{variable}: {error}") from None
 
 
 def documentation() -> list[tuple[str, str, str]]:
-    """(variable, default, what it is) of every setting, for the README's table."""
+    """(variable, default, what it is) of every setting, for the table in docs/."""
     rows = []
-    for setting in fields(Settings):
+    for setting in declared():
         default = "" if setting.default is MISSING else setting.default
-        rows.append((PREFIX + setting.name.upper(), str(default), setting.metadata["about"]))
+        shown = str(int(default)) if isinstance(default, bool) else str(default)
+        rows.append((PREFIX + setting.name.upper(), shown, setting.metadata["about"]))
     return rows

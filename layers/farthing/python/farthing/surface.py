@@ -1,8 +1,8 @@
 """The surface of the agent: every HTTP route, WebSocket message, stream and schedule, and the
 function that serves it.
 
-The CDK app, the local server and the README's table of routes are made from the tables here. A new
-route is one line in `ROUTES` and a folder in `functions/`.
+The CDK app, the local server and the table of routes in docs/developers.md are made from the tables
+here. A new route is one line in `ROUTES` and a folder in `functions/`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -202,5 +202,5 @@ def path_parameters(template: str, raw_path: str) -> dict[str, str] | None:
 
 
 def documentation() -> list[tuple[str, str, str]]:
-    """(method, path, what it is) of every HTTP route, for the README's table."""
+    """(method, path, what it is) of every HTTP route, for the table in docs/."""
     return [(route.method, route.path, route.about) for route in (*ROUTES, *LOCAL_ROUTES)]

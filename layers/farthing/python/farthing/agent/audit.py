@@ -18,12 +18,14 @@ from farthing.nostr.events import InvalidEvent, event_id, parse_event
 from farthing.nostr.kinds import Keeping, keeping
 from farthing.relay.price import writes_free
 from farthing.store.events import StoredEvent
-from farthing.store.payment import OWNER
+from farthing.store.payment import OWNER, ROOM
 from farthing.store.postings import posting_of
-from farthing.store.receipts import Forwarded, Receipt, Stored
+from farthing.store.purses import MovementKind, Purse, Way, reference_of
+from farthing.store.receipts import Forwarded, PurseFilled, Receipt, Stored
 from farthing.store.table import Query, Table, read_all
 
 _EVENTS_AT_ONCE = 100
+_UNPAID = frozenset({OWNER.reference, ROOM.reference})
 
 
 @dataclass
@@ -36,12 +38,15 @@ class Audit:
     posted: int = 0
     pending: int = 0
     fees: int = 0  # what we kept of forwarded packets
+    purses: int = 0
+    left: int = 0  # in all purses
     differences: list[str] = field(default_factory=list)
 
     accounts: list[str] = field(default_factory=list)
     # (reference, event id) of every event that was paid for
     paid_events: set[tuple[str, str]] = field(default_factory=set)
     onward: Counter[str] = field(default_factory=Counter)  # what is due to each next hop
+    into_purses: Counter[str] = field(default_factory=Counter)  # paid by packet into each purse
 
     def differ(self, difference: str) -> None:
         self.differences.append(difference)
@@ -129,6 +134,43 @@ def _audit_receipt(agent: Agent, receipt: Receipt, result: Audit) -> None:
             result.onward[forwarded.next_hop] += forwarded.outgoing
             result.fees += receipt.price
             result.compare(name, "fee", receipt.price, receipt.amount - forwarded.outgoing)
+        case PurseFilled(key):
+            result.into_purses[key] += receipt.amount
+
+
+def audit_purses(agent: Agent, result: Audit) -> None:
+    """Each purse's numbers are those of its movements, and what packets paid in has arrived."""
+    audited = set()
+    for purse in agent.purses.all():
+        audited.add(purse.key)
+        result.purses += 1
+        result.left += purse.left
+        _audit_purse(agent, purse, result)
+    for key in result.into_purses.keys() - audited:
+        result.differ(f"packets paid {result.into_purses[key]} into purse {key}, which is unknown")
+
+
+def _audit_purse(agent: Agent, purse: Purse, result: Audit) -> None:
+    sums: Counter[str] = Counter()
+    by_packet = 0
+    for movement in agent.purses.movements(purse.key):
+        sums[movement.kind] += movement.amount
+        if movement.way in (Way.PACKET, Way.STREAM):
+            by_packet += movement.amount
+        if movement.kind is MovementKind.DRAWN and movement.way is Way.EVENT:
+            stored = Stored(**movement.detail)
+            result.paid_events.add((reference_of(purse.key), stored.event_id))
+            if not _was_stored(agent, stored):
+                result.differ(f"purse {purse.key} paid for event {stored.event_id}, never stored")
+    whose = f"purse {purse.key}"
+    result.compare(whose, "filled", purse.filled, sums[MovementKind.FILLED])
+    result.compare(whose, "granted", purse.granted, sums[MovementKind.GRANTED])
+    drawn = sums[MovementKind.DRAWN] + sums[MovementKind.LAPSED]
+    result.compare(whose, "drawn", purse.drawn, drawn)
+    result.compare(whose, "left", purse.left, purse.filled + purse.granted - purse.drawn)
+    result.compare(whose, "paid in by packet", result.into_purses[purse.key], by_packet)
+    if purse.left < 0:
+        result.differ(f"{whose} is below zero: {purse.left}")
 
 
 def _was_stored(agent: Agent, stored: Stored) -> bool:
@@ -147,7 +189,7 @@ def audit_events(agent: Agent, result: Audit) -> None:
             result.differ(f"event {event.id} has been altered since it was stored")
         if event.payment is None and _ought_to_be_paid(agent, event):
             result.differ(f"event {event.id} is stored without payment")
-        if event.payment is None or event.payment == OWNER.reference:
+        if event.payment is None or event.payment in _UNPAID:
             continue
         if (event.payment, event.id) not in result.paid_events:
             result.differ(f"event {event.id} names a payment without a receipt")
@@ -180,5 +222,6 @@ PARTS: Sequence[Callable[[Agent, Audit], None]] = (
     audit_peers,
     audit_accounts,
     audit_payables,
+    audit_purses,
     audit_events,
 )

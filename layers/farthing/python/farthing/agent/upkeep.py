@@ -8,6 +8,7 @@ from farthing.agent.announce import announce_routes
 from farthing.agent.follows import drop_unfollowed, propose_peers
 from farthing.agent.gather import gather
 from farthing.agent.identity import publish_identity
+from farthing.agent.lapses import lapse_idle_purses
 from farthing.connector.settlement import settle_payables
 from farthing.context import Agent
 from farthing.ports.meter import Metric
@@ -44,6 +45,10 @@ def settle(agent: Agent) -> str:
     return f"settled with {settle_payables(agent)} peers"
 
 
+def let_purses_lapse(agent: Agent) -> str:
+    return f"{lapse_idle_purses(agent)} purses lapsed"
+
+
 Duty = Callable[[Agent], str]
 
 # Peers come of what was gathered, and routes through them are offered after.
@@ -54,6 +59,7 @@ DUTIES: Sequence[Duty] = (
     keep_routes,
     offer_routes,
     settle,
+    let_purses_lapse,
 )
 
 

@@ -1,5 +1,6 @@
 """Requests to peers, by urllib3: it comes with botocore, and keeps connections."""
 
+import io
 import json
 import logging
 import socket
@@ -51,6 +52,8 @@ class HttpOutbound:
         self._sleep = sleep
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
+        if timeout <= 0:
+            raise OutboundTimeout("no time is left for an answer")
         try:
             self._rules.check_scheme(urlsplit(url).scheme)
             reply = self._pool.request(
@@ -95,6 +98,69 @@ class HttpOutbound:
             log.warning("a callback was not taken: %s", trouble)
 
 
+class _OneDeadline:
+    """A connection whose timeout covers a whole answer. By itself urllib3 allows the time for each
+    read, and a next hop that sends a byte now and then could hold a packet for hours."""
+
+    sock: Any
+    timeout: Any
+
+    def connect(self) -> None:
+        super().connect()  # type: ignore[misc]
+        self.sock = _DeadlineSocket(self.sock)
+
+    def request(self, *arguments: Any, **options: Any) -> None:
+        if self.sock is not None:  # kept from an earlier request, whose time is over
+            self.sock.settimeout(self.timeout)
+        super().request(*arguments, **options)  # type: ignore[misc]
+
+
+class _DeadlineSocket:
+    """A socket whose timeout counts from when it is set, for all reads and writes together."""
+
+    def __init__(self, inner: socket.socket) -> None:
+        self._inner = inner
+        self.settimeout(inner.gettimeout())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def settimeout(self, seconds: float | None) -> None:
+        self._ends = None if seconds is None else time.monotonic() + seconds
+
+    def limit(self) -> None:
+        """Let the next operation take as long as there is time."""
+        left = None if self._ends is None else self._ends - time.monotonic()
+        if left is not None and left <= 0:
+            raise TimeoutError("no time is left")
+        self._inner.settimeout(left)
+
+    def sendall(self, data: Any) -> None:
+        self.limit()
+        self._inner.sendall(data)
+
+    def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
+        return io.BufferedReader(_DeadlineReader(self, self._inner.makefile("rb", buffering=0)))
+
+
+class _DeadlineReader(io.RawIOBase):
+    def __init__(self, limited: _DeadlineSocket, raw: Any) -> None:
+        self._limited = limited
+        self._raw = raw
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._limited.limit()
+        number: int | None = self._raw.readinto(buffer)
+        return number
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
 def _checked_pools(rules: HostRules) -> dict[str, type[HTTPConnectionPool]]:
     """Connection pools whose connections go to addresses that the rules have checked."""
 
@@ -108,11 +174,11 @@ def _checked_pools(rules: HostRules) -> dict[str, type[HTTPConnectionPool]]:
         except OSError as error:
             raise NewConnectionError(connection, str(error)) from error
 
-    class CheckedConnection(HTTPConnection):
+    class CheckedConnection(_OneDeadline, HTTPConnection):
         def _new_conn(self) -> socket.socket:
             return open_socket(self)
 
-    class CheckedSecureConnection(HTTPSConnection):
+    class CheckedSecureConnection(_OneDeadline, HTTPSConnection):
         def _new_conn(self) -> socket.socket:
             return open_socket(self)
 

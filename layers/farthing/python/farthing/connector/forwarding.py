@@ -5,9 +5,12 @@ The incoming amount is held before the packet leaves and kept only when the next
 is the condition's preimage. Condition and data go through untouched.
 """
 
+import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import repeat
 from secrets import token_hex
 from typing import NamedTuple
 
@@ -35,6 +38,8 @@ from farthing.ports.outbound import OutboundFailed, OutboundTimeout
 from farthing.store.ledger import Hold, Peer
 from farthing.store.receipts import Forwarded, Receipt
 from farthing.store.routes import Route
+
+log = logging.getLogger("farthing")
 
 OCTETS = "application/octet-stream"
 
@@ -122,20 +127,47 @@ def hold_amount(agent: Agent, packet: IncomingPacket) -> None:
     # held for a packet that expires in a thousand years would be held as long.
     until_ms = agent.now_ms + settings.forward_max_ms + settings.forward_margin_ms
     expires_ms = min(packet.expires_ms, until_ms)
-    hold = Hold(packet.peer.id, token_hex(16), packet.prepare.amount, expires_ms)
-    if not agent.ledger.hold(hold, packet.peer.max_balance or settings.max_balance):
+    # Named at random: packets that are equal in everything are still different packets.
+    packet.hold = Hold(packet.peer.id, token_hex(16), packet.prepare.amount, expires_ms)
+    try:
+        room = agent.ledger.hold(packet.hold, packet.peer.max_balance or settings.max_balance)
+    except Exception:
+        _release(agent, packet.hold)  # held all the same, if only the store's answer was lost
+        raise
+    if not room:
         raise InsufficientLiquidity("the balance limit is reached")
-    packet.hold = hold
 
 
 def send_onward(agent: Agent, packet: IncomingPacket) -> None:
     """Send the packet to the next hop. Anything but a true fulfillment raises, and the amount is
     held no longer."""
     try:
+        _check_time(agent, packet)
         packet.fulfill = _exchange(agent, packet.next_hop, packet.onward)
     except BaseException:
-        agent.ledger.release(packet.hold)
+        _release(agent, packet.hold)
         raise
+
+
+def _check_time(agent: Agent, packet: IncomingPacket) -> None:
+    """Look at the clock once more: to hold the amount may have taken long."""
+    if packet.milliseconds_left(agent.now_ms) <= 0:
+        raise TimedOut("the packet has expired")
+    if _seconds_left(agent, packet.onward) * 1000 < agent.settings.min_delivery_ms:
+        raise InsufficientTimeout("too little time is left to forward")
+
+
+def _seconds_left(agent: Agent, prepare: Prepare) -> float:
+    return (round(prepare.expires_at.timestamp() * 1000) - agent.now_ms) / 1000
+
+
+def _release(agent: Agent, hold: Hold) -> None:
+    """Give back what was held. What fails here must not hide why the packet is rejected: the sweep
+    releases the hold when the packet has expired."""
+    try:
+        agent.ledger.release(hold)
+    except Exception:
+        log.exception("a hold of peer %s was left to the sweep", hold.peer)
 
 
 def _exchange(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
@@ -144,7 +176,7 @@ def _exchange(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
     except InvalidToken:
         raise PeerUnreachable("we have no token for the next hop") from None
     headers = {"Content-Type": OCTETS, "Accept": OCTETS, "Authorization": f"Bearer {token}"}
-    seconds = (onward.expires_at.timestamp() * 1000 - agent.now_ms) / 1000
+    seconds = _seconds_left(agent, onward)
     try:
         response = agent.outbound.post(next_hop.endpoint, headers, encode(onward), seconds)
         if response.status != 200:
@@ -162,17 +194,38 @@ def _exchange(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
 
 
 def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:
-    """Keep what was held, and owe the next hop what it is due, in one transaction. Each packet that
-    was sent on has a receipt of its own, also one that is equal to another."""
+    """Keep what was held, and owe the next hop what it is due, in one transaction. The next hop has
+    fulfilled, so this is tried until the packet expires, and never afterwards."""
+    hold, receipt = packet.hold, _receipt(agent, packet)
+    if not hold.amount:  # moved nothing, so there is nothing to write
+        return packet.fulfill
+    writes = agent.ledger.forwarded(receipt)
+    for pause in _pauses():
+        if agent.now_ms >= hold.expires_ms:
+            break
+        try:
+            if agent.ledger.post(hold, writes):
+                agent.meter.count(Metric.REVENUE, receipt.price)
+                return packet.fulfill
+            break  # somebody has settled it: an attempt of ours whose answer was lost, or the sweep
+        except Exception:
+            log.exception("a packet of peer %s is settled once more", packet.peer.id)
+        agent.sleep(min(pause, max(hold.expires_ms - agent.now_ms, 0) / 1000))
+    if not agent.ledger.release(hold) and agent.ledger.receipt(receipt) is not None:
+        return packet.fulfill
+    raise TimedOut("the packet expired before it was settled")
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds between attempts to settle."""
+    yield from (0.02, 0.05, 0.1, 0.2, 0.5)
+    yield from repeat(1.0)
+
+
+def _receipt(agent: Agent, packet: IncomingPacket) -> Receipt:
+    """Each packet that was sent on has a receipt of its own, also one that is equal to another."""
     amount, outgoing = packet.prepare.amount, packet.onward.amount
-    purpose = Forwarded(
-        next_hop=packet.next_hop.id,
-        outgoing=outgoing,
-        size=len(packet.prepare.data),
-        digest=packet.digest,
-        packet=packet.hold.packet,
-    )
-    receipt = Receipt(
+    return Receipt(
         peer=packet.peer.id,
         condition=packet.prepare.condition.hex(),
         fulfillment=packet.fulfill.fulfillment.hex(),
@@ -180,9 +233,11 @@ def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:
         amount=amount,
         price=amount - outgoing,
         time=agent.now,
-        purpose=purpose,
+        purpose=Forwarded(
+            next_hop=packet.next_hop.id,
+            outgoing=outgoing,
+            size=len(packet.prepare.data),
+            digest=packet.digest,
+            packet=packet.hold.packet,
+        ),
     )
-    if not agent.ledger.post(packet.hold, agent.ledger.forwarded(receipt, purpose)):
-        raise TimedOut("the packet expired before it was settled")
-    agent.meter.count(Metric.REVENUE, receipt.price)
-    return packet.fulfill

@@ -16,6 +16,8 @@ from farthing.ports.outbound import NotRegistered, check_registered
 from farthing.store.ledger import Peer
 
 OCTETS = "application/octet-stream"
+# The second is what `ilp-plugin-http` sends.
+_MEDIA_TYPES = frozenset({OCTETS, "application/ilp+octet-stream"})
 # Type, lengths, amount, expiry, condition, and the longest address and data there are.
 MAX_PACKET_BYTES = 34 * 1024
 _MAX_REQUEST_ID = 256
@@ -30,7 +32,8 @@ class Answer:
 
 def receive_packet(agent: Agent, headers: Mapping[str, str], body: bytes) -> Answer:
     """Answer `POST /ilp`. Header names are lower case."""
-    if headers.get("content-type", "").partition(";")[0].strip().lower() != OCTETS:
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in _MEDIA_TYPES:
         raise HttpError(400, f"the packet goes as {OCTETS}")
     if len(body) > MAX_PACKET_BYTES:
         raise HttpError(413, f"a packet has at most {MAX_PACKET_BYTES} bytes")

@@ -15,6 +15,7 @@ from farthing.connector.arrival import (
     decode,
     keep_reply,
 )
+from farthing.connector.configuration import answer_configuration
 from farthing.connector.delivery import (
     check_condition,
     check_ledger,
@@ -60,6 +61,7 @@ FOR_US: Sequence[Step] = (
     fulfil,
 )
 ONWARD: Sequence[Step] = (
+    answer_configuration,
     answer_repeat,
     choose_next_hop,
     make_onward_packet,

@@ -1,7 +1,7 @@
 """Conditions and fulfillments: how payer and relay come to the same preimage, and nobody between.
 
-Three schemes are known. `author` and `quote` are safe; `interop` is taken because deployed payers
-use it, although any connector on the way can fulfil it, and is never produced here.
+`author`, `quote` and `stream` are safe; `interop` is taken because deployed payers use it, although
+any connector on the way can fulfil it, and is never produced here. `stream` is made elsewhere.
 """
 
 import hmac
@@ -29,6 +29,7 @@ class Scheme(StrEnum):
     AUTHOR = "author"  # from a key that only the author and the relay can compute
     QUOTE = "quote"  # by the relay, in answer to a payer who is not the author
     INTEROP = "interop"  # from what the packet itself shows
+    STREAM = "stream"  # from the secret of a STREAM connection
 
 
 class InvalidKey(ValueError):

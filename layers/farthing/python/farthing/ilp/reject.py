@@ -23,6 +23,10 @@ class Unreachable(Rejected):
     code = Code.F02_UNREACHABLE
 
 
+class InvalidAmount(Rejected):
+    code = Code.F03_INVALID_AMOUNT
+
+
 class PriceNotMet(Rejected):
     code = Code.F04_INSUFFICIENT_DESTINATION_AMOUNT
 
@@ -44,6 +48,14 @@ class AmountTooLarge(Rejected):
 
 class RefusedByReceiver(Rejected):
     code = Code.F99_APPLICATION_ERROR
+
+
+class RejectedAs(Rejected):
+    """A Reject that a protocol inside the packet has made: its code and its data."""
+
+    def __init__(self, reject: Reject) -> None:
+        super().__init__(reject.message, reject.data)
+        self.code = Code(reject.code)
 
 
 class PeerUnreachable(Rejected):

@@ -6,6 +6,7 @@ second look-up could give another answer.
 """
 
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -86,17 +87,19 @@ class HostRules:
         return found
 
     def connect(self, host: str, port: int, timeout: float) -> socket.socket:
-        """A connection to the first checked address that answers."""
+        """A connection to the first checked address that answers, within the time for them all."""
         trouble: OSError | None = None
+        ends = time.monotonic() + timeout
         for family, kind, protocol, _, address in self.addresses(host, port):
             connection = socket.socket(family, kind, protocol)
             try:
-                connection.settimeout(timeout)
+                connection.settimeout(max(ends - time.monotonic(), 0.001))
                 connection.connect(address)
             except OSError as error:
                 connection.close()
                 trouble = error
                 continue
+            connection.settimeout(timeout)
             return connection
         assert trouble is not None
         raise trouble

@@ -14,6 +14,7 @@ from farthing.store.attributes import PK, SK, TypedItem, marshal, marshal_key, t
 from farthing.store.table import (
     Absent,
     Add,
+    AtLeast,
     BatchWrite,
     Check,
     Condition,
@@ -143,6 +144,8 @@ def _expression(condition: Condition) -> Expression:
         case LessThan(attribute, bound):
             path = Path([attribute])
             return Or(path.does_not_exist(), path < typed(bound))
+        case AtLeast(attribute, bound):
+            return Path([attribute]) >= typed(bound)
     assert_never(condition)
 
 

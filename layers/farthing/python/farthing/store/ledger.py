@@ -261,8 +261,10 @@ class Ledger:
             writes.append(_movement(receipt.peer, moved, receipt.amount, max_balance))
         return Payment(writes, receipt.reference)
 
-    def forwarded(self, receipt: Receipt, purpose: Forwarded) -> list[TransactWrite]:
+    def forwarded(self, receipt: Receipt) -> list[TransactWrite]:
         """What goes along when a held amount is kept for a packet that was forwarded."""
+        purpose = receipt.purpose
+        assert isinstance(purpose, Forwarded)
         writes: list[TransactWrite] = [Put(Table.LEDGER, *receipt.key, receipt.item(), Absent())]
         if purpose.outgoing:
             owed = {"payable": purpose.outgoing}

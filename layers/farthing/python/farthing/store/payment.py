@@ -14,6 +14,8 @@ class Payment:
 
 # What the owner brings in costs nobody anything: imports, syncs, what the agent gathers.
 OWNER = Payment((), "owner")
+# What gives room back is free: a deletion of something that its author has stored here.
+ROOM = Payment((), "room")
 
 
 class PaymentRefused(Exception):

@@ -18,6 +18,7 @@ class Stored(NamedTuple):
     kind: int
     size: int
     event_expires: int | None = None  # when the event leaves by itself (NIP-40)
+    space: str = "nostr"  # the event's format
 
     @property
     def mark(self) -> str:
@@ -38,9 +39,24 @@ class Forwarded(NamedTuple):
         return f"{self.digest}#{self.packet}"
 
 
-Purpose = Stored | Forwarded
+class PurseFilled(NamedTuple):
+    """The amount went into a purse. The purse has a movement for it (see `store.purses`)."""
 
-_PURPOSES: dict[str, Any] = {"stored": Stored, "forwarded": Forwarded}
+    key: str  # whose purse
+    size: int
+
+    @property
+    def mark(self) -> str:
+        return f"purse#{self.key}"
+
+
+Purpose = Stored | Forwarded | PurseFilled
+
+_PURPOSES: dict[str, Any] = {
+    "stored": Stored,
+    "forwarded": Forwarded,
+    "purse filled": PurseFilled,
+}
 _NAMES = {purpose: name for name, purpose in _PURPOSES.items()}
 
 

@@ -65,7 +65,15 @@ class LessThan:
     value: int
 
 
-Condition = Absent | Equals | LessThan
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """The item's number is there and is this one or more: what is taken from was put in before."""
+
+    attribute: str
+    value: int
+
+
+Condition = Absent | Equals | LessThan | AtLeast
 
 
 class Put(NamedTuple):
@@ -221,6 +229,9 @@ def holds(condition: Condition | None, item: Item | None) -> bool:
                 return True
             number = item[attribute]
             return type(number) is int and number < bound
+        case AtLeast(attribute, bound):
+            number = None if item is None else item.get(attribute)
+            return type(number) is int and number >= bound
 
 
 def added(item: Item, write: Add) -> Item:

@@ -1,0 +1,82 @@
+"""The generated tables of the docs: where each stands, and what it is made from.
+
+`make docs` writes them anew; `tests/test_docs.py` holds the pages to them.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from farthing import settings, surface
+from infra import deployment
+from tests.rehearsal import differences
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+class Generated(NamedTuple):
+    """A part of a page, between `<!-- mark -->` and `<!-- /mark -->`."""
+
+    page: Path
+    mark: str
+    make: Callable[[], str]
+
+    @property
+    def opening(self) -> str:
+        return f"<!-- {self.mark} -->\n"
+
+    @property
+    def closing(self) -> str:
+        return f"<!-- /{self.mark} -->"
+
+    def stands(self) -> str:
+        """What the page says now."""
+        text = self.page.read_text()
+        return text.partition(self.opening)[2].partition(self.closing)[0].strip()
+
+    def write(self) -> None:
+        text = self.page.read_text()
+        before, _, rest = text.partition(self.opening)
+        _, _, after = rest.partition(self.closing)
+        self.page.write_text(f"{before}{self.opening}{self.make()}\n{self.closing}{after}")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = "|" + "---|" * len(head)
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def settings_table() -> str:
+    rows = [
+        (_code(name), _code(default), about) for name, default, about in settings.documentation()
+    ]
+    return table(("variable", "default", "what it is"), rows)
+
+
+def options_table() -> str:
+    rows = [(_code(name), _code(given), about) for name, given, about in deployment.documentation()]
+    return table(("option", "default", "what it is"), rows)
+
+
+def routes_table() -> str:
+    rows = [(_code(f"{method} {path}"), about) for method, path, about in surface.documentation()]
+    return table(("route", "what it is"), rows)
+
+
+GENERATED = (
+    Generated(DOCS / "settings.md", "settings", settings_table),
+    Generated(DOCS / "aws.md", "options", options_table),
+    Generated(DOCS / "aws.md", "differences", differences.table),
+    Generated(DOCS / "developers.md", "routes", routes_table),
+)
+
+
+if __name__ == "__main__":
+    for each in GENERATED:
+        each.write()

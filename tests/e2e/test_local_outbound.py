@@ -1,0 +1,91 @@
+"""Requests of the local server: sent from the event loop while handlers wait in the hub."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from farthing.ports.hosts import ANYWHERE
+from farthing.ports.outbound import OutboundTimeout, Response
+from infra.local.server.outbound import LocalOutbound
+from infra.local.server.workers import LoopMailbox
+from infra.local.server.write_hub import WriteHub
+
+
+def in_the_hub(work: Callable[[LocalOutbound, WriteHub], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        mailbox = LoopMailbox(asyncio.get_running_loop())
+        hub = WriteHub(mailbox)
+        outbound = LocalOutbound(hub, mailbox, ANYWHERE)
+        try:
+            return await work(outbound, hub)
+        finally:
+            await asyncio.to_thread(hub.stop)
+            await outbound.close()
+
+    return asyncio.run(run())
+
+
+class Answer:
+    """What `session.post` returns, with the timeout that it was given."""
+
+    given: aiohttp.ClientTimeout | None = None
+    status = 200
+
+    def __init__(self, *_: Any, timeout: aiohttp.ClientTimeout, **__: Any) -> None:
+        type(self).given = timeout
+
+    async def __aenter__(self) -> "Answer":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def content(self) -> "Answer":
+        return self
+
+    async def read(self, _: int) -> bytes:
+        return b""
+
+
+def test_a_timeout_is_not_rounded_up() -> None:
+    async def work(outbound: LocalOutbound, hub: WriteHub) -> Response:
+        outbound._session.post = Answer  # type: ignore[assignment,method-assign]
+        post = hub.call, lambda: outbound.post("http://127.0.0.1:1/", {}, b"", 28.25)
+        response: Response = await asyncio.to_thread(*post)
+        return response
+
+    assert in_the_hub(work) == (200, b"")
+    assert Answer.given is not None
+    assert Answer.given.total == 28.25
+    assert Answer.given.ceil_threshold > 10**9
+
+
+@pytest.mark.parametrize("seconds", [0, -0.7])
+def test_without_time_nothing_is_sent(seconds: float) -> None:
+    async def work(outbound: LocalOutbound, hub: WriteHub) -> None:
+        def send() -> None:
+            with pytest.raises(OutboundTimeout):
+                outbound.post("http://127.0.0.1:1/", {}, b"", seconds)
+
+        await asyncio.to_thread(hub.call, send)
+
+    in_the_hub(work)
+
+
+def test_a_handler_that_sleeps_lets_others_run() -> None:
+    async def work(outbound: LocalOutbound, hub: WriteHub) -> None:
+        ran = threading.Event()
+
+        def sleeper() -> None:
+            while not ran.is_set():  # for ever, if the other could not run meanwhile
+                outbound.sleep(0.001)
+
+        sleeping = asyncio.to_thread(hub.call, sleeper)
+        await asyncio.wait_for(asyncio.gather(sleeping, asyncio.to_thread(hub.call, ran.set)), 30)
+
+    in_the_hub(work)

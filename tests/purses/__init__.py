@@ -1,0 +1,1 @@
+"""Purses: filled, granted, drawn, frozen and lapsed, and what adds them up."""
