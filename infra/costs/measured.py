@@ -27,9 +27,8 @@ from farthing.nostr.negentropy import Initiator, SealedVector
 from farthing.ports.connections import Delivery
 from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller
-from farthing.relay.changes import push_changes
 from farthing.relay.connect import connect, disconnect
-from farthing.relay.fan_out import fan_out
+from farthing.relay.fan_out import fan_out, push_changes
 from farthing.relay.receive import receive
 from farthing.relay.sealed_sets import SEALED
 from farthing.relay.sequence import number_events

@@ -13,9 +13,9 @@ from farthing.nostr.events import Event
 from farthing.nostr.filters import parse_filter
 from farthing.store.counting import Cost, CountingEngine
 from farthing.store.events import event_item
-from farthing.store.sessions import Subscription
 from farthing.store.sqlite import Change
 from farthing.store.streams import records_of
+from farthing.store.subscriptions import Subscription
 from farthing.store.table import Table
 from functions.fanout.handler import handler
 from tests.bench.result import Row, at_most
@@ -89,7 +89,7 @@ def _subscribed(stack: ExitStack, number: int, *, counting: bool) -> Agent:
     for each, filter in enumerate(filters):
         connection_id, name = divmod(each, _PER_CONNECTION)
         parsed = [parse_filter(filter)]
-        agent.sessions.subscribe(
+        agent.subscriptions.subscribe(
             Subscription(f"connection-{connection_id}", f"s{name}", 1, parsed), agent.now
         )
     return agent

@@ -113,7 +113,7 @@ class TestChangesAndPush:
             ["CHANGES", "sync", "EVENT", 2, PROFILE],
             ["CHANGES", "sync", "EOSE", 2],
         ]
-        assert agent.sessions.subscription_ids(CONNECTION) == {"sync"}
+        assert agent.subscriptions.ids(CONNECTION) == {"sync"}
 
     def test_not_live_ends_with_the_response(self, agent: Agent, invoke: Invoke) -> None:
         event = sample("changes")

@@ -8,7 +8,7 @@ import pytest
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.nostr.filters import Filter
-from farthing.store.sessions import Subscription
+from farthing.store.subscriptions import Subscription
 from tests.functions.conftest import Invoke, sample
 from tests.relay.world import START, connections_of
 
@@ -28,7 +28,7 @@ def published(name: str) -> dict[str, Any]:
 
 def read_along(agent: Agent, connection_id: str = "reader") -> None:
     subscription = Subscription(connection_id, "all", 0, [Filter()])
-    agent.sessions.subscribe(subscription, agent.now)
+    agent.subscriptions.subscribe(subscription, agent.now)
 
 
 class TestSockets:
@@ -61,7 +61,7 @@ class TestSockets:
 
         ((kind, id, note),) = connections_of(agent).take(CONNECTION)
         assert (kind, id, note) == ("EVENT", "feed", published("event"))
-        assert agent.sessions.subscription_ids(CONNECTION) == {"feed"}
+        assert agent.subscriptions.ids(CONNECTION) == {"feed"}
 
     def test_count(self, invoke: Invoke) -> None:
         invoke("event")
@@ -78,20 +78,20 @@ class TestSockets:
         invoke("req")
 
         assert invoke("close") == DONE
-        assert agent.sessions.subscription_ids(CONNECTION) == set()
+        assert agent.subscriptions.ids(CONNECTION) == set()
 
     def test_close_before_its_req(self, agent: Agent, invoke: Invoke) -> None:
         invoke("close")
 
         assert invoke("req") == DONE
-        assert agent.sessions.subscription_ids(CONNECTION) == set()
+        assert agent.subscriptions.ids(CONNECTION) == set()
 
     def test_disconnect(self, agent: Agent, invoke: Invoke) -> None:
         invoke("req")
 
         assert invoke("disconnect") == DONE
         assert agent.sessions.get(CONNECTION) is None
-        assert agent.sessions.subscription_ids(CONNECTION) == set()
+        assert agent.subscriptions.ids(CONNECTION) == set()
 
     def test_default(self, agent: Agent, invoke: Invoke) -> None:
         profile = published("default")

@@ -10,7 +10,7 @@ import pytest
 
 from farthing.context import Agent
 from farthing.nostr.filters import Filter
-from farthing.store.sessions import Subscription
+from farthing.store.subscriptions import Subscription
 from tests.e2e.authors import Author
 from tests.functions.conftest import Invoke, sample
 from tests.relay.world import connections_of
@@ -82,7 +82,7 @@ def test_only_the_poison_is_given_up(
     for number in bad:
         poisoned(records[number])
     good = [event["id"] for number, event in enumerate(events) if number not in bad]
-    agent.sessions.subscribe(Subscription("reader", "all", 0, [Filter()]), agent.now)
+    agent.subscriptions.subscribe(Subscription("reader", "all", 0, [Filter()]), agent.now)
 
     given_up = read_stream(lambda batch: invoke(reader, {"Records": list(batch)}), records)
 

@@ -18,9 +18,10 @@ from farthing.nostr.events import Event, public_key_of
 from farthing.ports.connections import Delivery
 from farthing.ports.outbound import OutboundFailed, Response
 from farthing.relay.sealed_sets import SEALED
+from farthing.store.cursors import Cursors, Lease
 from farthing.store.ledger import Hold, Peer, hash_token
 from farthing.store.routes import GENERATION_SECONDS, Route
-from farthing.store.sessions import Feed, Lease, Sessions, Subscription, request_order
+from farthing.store.subscriptions import CHANGES, Subscription, request_order
 from farthing.store.table import Table
 from infra.permissions import KEY, POSTING, TABLES
 from tests.ilp.paying import PAYER, packet
@@ -138,11 +139,11 @@ def deliver(stage: Stage, who: str) -> None:
 @contextmanager
 def overtaken(stage: Stage, who: str, subscription_id: str) -> Iterator[None]:
     """While a live answer is sent, another container brings news for it."""
-    sessions = Sessions(stage.engine.inner, 7500)
+    cursors = Cursors(stage.engine.inner, 7500)
     order = request_order(stage.next_time_ms)
-    subscription = Subscription(who, subscription_id, order, (), Feed.CHANGES)
+    subscription = Subscription(who, subscription_id, order, (), CHANGES)
     now_ms = int(stage.clock() * 1000)
-    stage.meanwhile = lambda: sessions.take_cursor(subscription, Lease(now_ms, now_ms + 1))
+    stage.meanwhile = lambda: cursors.take(subscription, Lease(now_ms, now_ms + 1))
     yield
     stage.meanwhile = lambda: None
 

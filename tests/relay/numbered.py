@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from farthing.context import Agent
 from farthing.nostr.events import Event
-from farthing.relay.changes import push_changes
+from farthing.relay.fan_out import push_changes
 from farthing.relay.sequence import number_events
 from farthing.store.changes import Arrival, Change
 from farthing.store.table import Engine

@@ -8,15 +8,15 @@ import pytest
 from farthing.context import Agent
 from farthing.handlers.streams import arrivals
 from farthing.nostr.filters import Filter
-from farthing.relay.changes import push
+from farthing.relay.changes import LIVE_CHANGES, push
 from farthing.relay.sequence import number_all, number_events
 from farthing.store import changes
 from farthing.store.changes import AlreadyNumbered, ChangeLog, CounterMoved
+from farthing.store.cursors import Cursor, Lease
 from farthing.store.memory import MemoryEngine
-from farthing.store.sessions import Cursor, Lease, Subscription
-from farthing.store.sessions import Feed as Served
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.streams import records_of
+from farthing.store.subscriptions import CHANGES, Subscription
 from farthing.store.table import Contended, Engine, Page, Query, StoreError, Table
 from tests.relay.numbered import Feed, LiveClient, arrival, ask, page_of
 from tests.relay.world import START, Client, Clock, connections_of, made, make_agent, signed
@@ -174,78 +174,78 @@ class TestCursor:
 
     @pytest.fixture
     def subscription(self, agent: Agent) -> Subscription:
-        subscription = Subscription("c", "s", 10, (Filter(),), Served.CHANGES)
-        agent.sessions.subscribe(subscription, agent.now)
+        subscription = Subscription("c", "s", 10, (Filter(),), CHANGES)
+        agent.subscriptions.subscribe(subscription, agent.now)
         return subscription
 
     def lease(self, after_ms: int = 0) -> Lease:
         return Lease(NOW_MS + after_ms, NOW_MS + after_ms + LEASE_MS)
 
     def test_goes_from_hand_to_hand(self, agent: Agent, subscription: Subscription) -> None:
-        sessions = agent.sessions
-        first = sessions.begin_cursor(subscription, 5, self.lease())
-        assert not sessions.leave_cursor(subscription, first._replace(number=7))
+        cursors = agent.cursors
+        first = cursors.begin(subscription, 5, self.lease())
+        assert not cursors.leave(subscription, first._replace(number=7))
 
-        second = sessions.take_cursor(subscription, self.lease(1))
+        second = cursors.take(subscription, self.lease(1))
 
         assert second == Cursor(7, NOW_MS + 1 + LEASE_MS)
-        assert not sessions.leave_cursor(subscription, second._replace(number=9))
-        assert sessions.take_cursor(subscription, self.lease(2)).number == 9
+        assert not cursors.leave(subscription, second._replace(number=9))
+        assert cursors.take(subscription, self.lease(2)).number == 9
 
     def test_who_comes_in_vain_leaves_word(self, agent: Agent, subscription: Subscription) -> None:
-        sessions = agent.sessions
-        holder = sessions.begin_cursor(subscription, 5, self.lease())
-        assert sessions.take_cursor(subscription, self.lease(1)) is None
-        assert sessions.take_cursor(subscription, self.lease(2)) is None
+        cursors = agent.cursors
+        holder = cursors.begin(subscription, 5, self.lease())
+        assert cursors.take(subscription, self.lease(1)) is None
+        assert cursors.take(subscription, self.lease(2)) is None
 
-        assert sessions.leave_cursor(subscription, holder)
+        assert cursors.leave(subscription, holder)
 
-        again = sessions.take_cursor(subscription, self.lease(3))
+        again = cursors.take(subscription, self.lease(3))
         assert (again.number, again.told) == (5, 2)
-        assert not sessions.leave_cursor(subscription, again)
+        assert not cursors.leave(subscription, again)
 
     def test_a_lease_ends(self, agent: Agent, subscription: Subscription) -> None:
         """Whoever held it has crashed, or has no say any more."""
-        sessions = agent.sessions
-        lost = sessions.begin_cursor(subscription, 5, self.lease())
-        assert sessions.take_cursor(subscription, self.lease(LEASE_MS)) is None
+        cursors = agent.cursors
+        lost = cursors.begin(subscription, 5, self.lease())
+        assert cursors.take(subscription, self.lease(LEASE_MS)) is None
 
-        holder = sessions.take_cursor(subscription, self.lease(LEASE_MS + 1))
+        holder = cursors.take(subscription, self.lease(LEASE_MS + 1))
         assert holder.number == 5
-        assert not sessions.leave_cursor(subscription, lost._replace(number=6))
-        assert sessions.take_cursor(subscription, self.lease(LEASE_MS + 2)) is None
+        assert not cursors.leave(subscription, lost._replace(number=6))
+        assert cursors.take(subscription, self.lease(LEASE_MS + 2)) is None
 
-        assert sessions.leave_cursor(subscription, holder._replace(number=8))
-        assert not sessions.leave_cursor(subscription, lost._replace(number=6))
-        assert sessions.take_cursor(subscription, self.lease(LEASE_MS + 3)).number == 8
+        assert cursors.leave(subscription, holder._replace(number=8))
+        assert not cursors.leave(subscription, lost._replace(number=6))
+        assert cursors.take(subscription, self.lease(LEASE_MS + 3)).number == 8
 
     @pytest.mark.parametrize("end", ["unsubscribe", "disconnect"])
     def test_goes_with_its_subscription(
         self, agent: Agent, subscription: Subscription, end: str
     ) -> None:
         """And is not made anew by those who come too late."""
-        sessions = agent.sessions
-        holder = sessions.begin_cursor(subscription, 5, self.lease())
+        cursors = agent.cursors
+        holder = cursors.begin(subscription, 5, self.lease())
         if end == "disconnect":
-            sessions.disconnect("c")
+            agent.sessions.disconnect("c")
         else:
-            assert sessions.unsubscribe("c", "s", 11, agent.now)
+            assert agent.subscriptions.unsubscribe("c", "s", 11, agent.now)
 
-        assert not sessions.leave_cursor(subscription, holder)
-        assert sessions.take_cursor(subscription, self.lease(1)) is None
+        assert not cursors.leave(subscription, holder)
+        assert cursors.take(subscription, self.lease(1)) is None
         assert agent.engine.get(Table.SESSIONS, "s#c#s", "cursor#10") is None
 
     def test_each_request_has_its_own(self, agent: Agent, subscription: Subscription) -> None:
-        later = Subscription("c", "s", 20, (Filter(),), Served.CHANGES)
-        sessions = agent.sessions
-        sessions.begin_cursor(subscription, 5, self.lease())
-        mine = sessions.begin_cursor(later, 7, self.lease())
-        sessions.subscribe(later, agent.now)
+        later = Subscription("c", "s", 20, (Filter(),), CHANGES)
+        cursors = agent.cursors
+        cursors.begin(subscription, 5, self.lease())
+        mine = cursors.begin(later, 7, self.lease())
+        agent.subscriptions.subscribe(later, agent.now)
 
-        sessions.leave_cursor(later, mine)
+        cursors.leave(later, mine)
 
-        assert sessions.take_cursor(subscription, self.lease(1)) is None
-        assert sessions.take_cursor(later, self.lease(1)).number == 7
+        assert cursors.take(subscription, self.lease(1)) is None
+        assert cursors.take(later, self.lease(1)).number == 7
 
 
 class TestLongPushes:
@@ -256,7 +256,7 @@ class TestLongPushes:
         client.watch({})
         feed.add(*(made() for _ in range(450)))
         held: list[int] = []
-        take = agent.sessions.take_cursor
+        take = agent.cursors.take
 
         def noted(subscription: Subscription, lease: Lease) -> Cursor | None:
             held.append(lease.now_ms)
@@ -265,7 +265,7 @@ class TestLongPushes:
         def pass_time() -> None:
             clock.now += 0.25
 
-        agent.sessions.take_cursor = noted  # type: ignore[method-assign]
+        agent.cursors.take = noted  # type: ignore[method-assign]
         connections_of(agent).before_post = pass_time
 
         feed.push(feed.entries(449))
@@ -280,10 +280,10 @@ class TestLongPushes:
         agent = make_agent(engine, clock)
         feed, client = Feed(agent), LiveClient(agent)
         client.watch({})
-        ((_, subscription),) = agent.sessions.interested([made()], Served.CHANGES)
+        ((_, subscription),) = LIVE_CHANGES.wanting(agent, [made()])
         engine.plan = nth(0, ["write_batch"], Fault())
         with pytest.raises(StoreError):
-            agent.sessions.unsubscribe("live", "live", subscription.order + 1, agent.now)
+            agent.subscriptions.unsubscribe("live", "live", subscription.order + 1, agent.now)
         feed.add(made())
 
         push(agent, subscription)
@@ -292,6 +292,6 @@ class TestLongPushes:
 
     def test_a_subscription_that_is_gone(self, clock: Clock) -> None:
         agent = make_agent(MemoryEngine(clock=clock), clock)
-        push(agent, Subscription("nobody", "s", 2, (Filter(),), Served.CHANGES))
+        push(agent, Subscription("nobody", "s", 2, (Filter(),), CHANGES))
 
         assert connections_of(agent).posted == []

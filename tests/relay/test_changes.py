@@ -236,7 +236,7 @@ class TestErrors:
         assert client.send("CHANGES", "three", {"live": True}) == [
             ["CHANGES", "three", "ERR", "too many subscriptions"]
         ]
-        assert agent.sessions.subscription_ids("client") == {"one", "two"}
+        assert agent.subscriptions.ids("client") == {"one", "two"}
         assert ask(client, {}, "three").last == 0  # which opens nothing
         assert client.send("CHANGES", "two", {"live": True}) == [["CHANGES", "two", "EOSE", 0]]
 
@@ -250,7 +250,7 @@ class TestErrors:
 
         assert head == ["CHANGES", "s", "ERR"]
         assert reason.startswith("rate-limited: ")
-        assert agent.sessions.subscription_ids("client") == set()
+        assert agent.subscriptions.ids("client") == set()
 
     def test_a_store_that_fails(self, sqlite: SqliteEngine, clock: Clock) -> None:
         engine = FaultyEngine(sqlite)
@@ -267,7 +267,7 @@ class TestErrors:
 
         assert head == ["CHANGES", "s", "ERR"]
         assert reason == "error: internal error, try again"
-        assert agent.sessions.subscription_ids("client") == set()
+        assert agent.subscriptions.ids("client") == set()
 
 
 class TestPrivate:
@@ -299,7 +299,7 @@ class TestSubscriptionIds:
     """One name space for REQ and CHANGES: the later request of an id replaces the earlier."""
 
     def open_ids(self, agent: Agent) -> set[str]:
-        return agent.sessions.subscription_ids("client")
+        return agent.subscriptions.ids("client")
 
     def test_not_live_leaves_nothing_open(self, agent: Agent, client: Client) -> None:
         ask(client, {})

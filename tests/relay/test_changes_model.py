@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from farthing.context import Agent
 from farthing.handlers.streams import arrivals
 from farthing.nostr.events import Event
-from farthing.relay.changes import push_changes
+from farthing.relay.fan_out import push_changes
 from farthing.relay.sequence import number_all, number_events
 from farthing.store.changes import ChangeLog
 from farthing.store.events import Outcome

@@ -50,7 +50,7 @@ def test_many_are_estimated(agent_with: AgentWith) -> None:
 def test_leaves_no_subscription_behind(client: Client) -> None:
     count(client, {})
 
-    assert client.agent.sessions.subscription_ids(client.id) == set()
+    assert client.agent.subscriptions.ids(client.id) == set()
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from farthing.nostr.filters import parse_filter
 from farthing.ports.connections import Delivery
 from farthing.ports.meter import Metric
 from farthing.relay.fan_out import fan_out
-from farthing.store.sessions import Sessions, Subscription, event_keys, index_keys
+from farthing.relay.socket_delivery import SOCKETS
+from farthing.store.sessions import Sessions
 from farthing.store.sqlite import SqliteEngine
+from farthing.store.subscriptions import EVENTS, Subscription, Subscriptions
 from farthing.store.table import Engine
 from tests.nostr.naive import naive_match
 from tests.relay.random_worlds import World
@@ -36,21 +38,21 @@ Place = tuple[str, str]
 
 def fuzz(engine: Engine, seed: int, subscriptions: int, batches: int) -> int:
     """Compare the index with a loop over all subscriptions; how many deliveries there were."""
-    world, sessions = World(seed, 30), Sessions(engine, 7500)
+    world, open_ones = World(seed, 30), Subscriptions(engine, 7500)
     dice = random.Random(seed)
     opened: dict[Place, list[dict[str, Any]]] = {}
     for order in range(subscriptions):
         place = (f"c{order % 5}", f"s{dice.randint(0, subscriptions // 5)}")
         filters = world.filters()
         parsed = [parse_filter(filter) for filter in filters]
-        sessions.subscribe(Subscription(*place, 2 * order, parsed), START)
+        open_ones.subscribe(Subscription(*place, 2 * order, parsed), START)
         opened[place] = filters
         if dice.random() < 0.15:
             place = dice.choice(list(opened))
             del opened[place]
-            sessions.unsubscribe(*place, 2 * order + 1, START)
+            open_ones.unsubscribe(*place, 2 * order + 1, START)
     if subscriptions > 10:
-        sessions.disconnect("c3")
+        Sessions(engine, open_ones, 7500).disconnect("c3")
         opened = {place: filters for place, filters in opened.items() if place[0] != "c3"}
     total = 0
     for _ in range(batches):
@@ -62,7 +64,8 @@ def fuzz(engine: Engine, seed: int, subscriptions: int, batches: int) -> int:
             if any(naive_match(event.as_dict(), filter) for filter in filters)
         }
 
-        found = [(event, (sub.connection_id, sub.id)) for event, sub in sessions.interested(events)]
+        interested = EVENTS.index.interested(engine, events, open_ones.open_at)
+        found = [(event, (each.connection_id, each.id)) for event, each in interested]
 
         assert len(found) == len(set(found)), "each once"
         assert set(found) == expected
@@ -90,9 +93,9 @@ def test_a_filter_is_found_under_a_key_that_its_events_carry() -> None:
         events = world.events()
         for _ in range(50):
             filter = parse_filter(world.filter())
-            keys = set(index_keys(filter))
+            keys = set(EVENTS.index.filter_keys(filter))
             for event in filter_matches(filter, events):
-                assert keys & set(event_keys(event))
+                assert keys & set(EVENTS.index.event_keys(event))
                 matched += 1
     assert matched > 5_000
 
@@ -115,7 +118,7 @@ def filter_matches(filter: Any, events: list[Event]) -> list[Event]:
     ],
 )
 def test_the_most_selective_field(filter: dict[str, Any], keys: list[str]) -> None:
-    assert index_keys(parse_filter(filter)) == keys
+    assert EVENTS.index.filter_keys(parse_filter(filter)) == keys
 
 
 class TestDelivery:
@@ -217,7 +220,7 @@ class TestTroubledClients:
         return cause
 
     def live(self, agent: Agent) -> set[str]:
-        return {each.connection_id for _, each in agent.sessions.interested([made()])}
+        return {each.connection_id for _, each in SOCKETS.wanting(agent, [made()])}
 
     def test_gone_is_forgotten_at_once(self, agent: Agent, trouble) -> None:
         trouble(Delivery.GONE)

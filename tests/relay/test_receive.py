@@ -10,6 +10,7 @@ from farthing.nostr.messages import Verb
 from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller
 from farthing.relay.receive import receive
+from farthing.relay.socket_delivery import SOCKETS
 from farthing.relay.verbs import VERBS
 from farthing.store.postings import id_in
 from farthing.store.sqlite import SqliteEngine
@@ -164,7 +165,7 @@ class TestFailures:
             told = [answer for answer in answers if answer[: len(start)] == start]
             good = [answer for answer in answers if answer[0] in ("EOSE", "COUNT", "OK")]
             assert told or good or verb == "CLOSE"
-            live = [subscription for _, subscription in agent.sessions.interested([signed()])]
+            live = [subscription for _, subscription in SOCKETS.wanting(agent, [signed()])]
             if told:  # CLOSED means closed
                 assert client.id not in [subscription.connection_id for subscription in live]
 
@@ -186,7 +187,7 @@ class TestFailures:
         ((kind, _, reason),) = client.send("REQ", "x", {})
 
         assert (kind, reason[:7]) == ("CLOSED", "error: ")
-        assert client.agent.sessions.subscription_ids(client.id) == set()
+        assert client.agent.subscriptions.ids(client.id) == set()
 
     def test_a_challenge_that_cannot_be_posted(self, agent: Agent) -> None:
         client = Client(agent, greeted=False)
@@ -312,7 +313,7 @@ class TestRate:
         clock.now += 5
 
         assert client.ids({}) == []
-        assert client.agent.sessions.subscription_ids(client.id) == {"ids"}
+        assert client.agent.subscriptions.ids(client.id) == {"ids"}
 
     def test_who_does_not_listen_is_disconnected(self, client: Client) -> None:
         closed = connections_of(client.agent).closed

@@ -94,7 +94,7 @@ class TestTheWayOfASync:
         client.send("REQ", "s", {"limit": 0})
         client.send("NEG-CLOSE", "s")
 
-        assert agent.sessions.subscription_ids("client") == {"s"}
+        assert agent.subscriptions.ids("client") == {"s"}
         assert client.send("REQ", "s", {})[-1] == ["EOSE", "s"]
 
     def test_a_second_open_replaces_the_first(self, agent: Agent, client: Client) -> None:
@@ -395,7 +395,7 @@ class TestWhatIsKept:
         assert list(read_all(agent.engine, Query(Table.SESSIONS, "c#client"))) == []
         assert len(SEALED) == 1
         assert other.send("NEG-MSG", "s", EMPTY) == [["NEG-MSG", "s", EMPTY]]
-        assert agent.sessions.subscription_ids("other") == {"s"}
+        assert agent.subscriptions.ids("other") == {"s"}
 
 
 def test_what_runs_over_the_rate_ends_the_sync(agent_with: Any) -> None:

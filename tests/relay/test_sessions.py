@@ -6,8 +6,16 @@ import pytest
 
 from farthing.context import Agent
 from farthing.nostr.filters import Filter
-from farthing.store.sessions import Sessions, Subscription, close_order, request_order
+from farthing.relay.socket_delivery import SOCKETS
+from farthing.store.sessions import Sessions
 from farthing.store.sqlite import SqliteEngine
+from farthing.store.subscriptions import (
+    EVENTS,
+    Subscription,
+    Subscriptions,
+    close_order,
+    request_order,
+)
 from farthing.store.table import Delete, Engine, Table
 from tests.relay.stepping import Flow, MirroringEngine, interleave
 from tests.relay.world import START, Client, Clock, made, make_agent
@@ -33,19 +41,24 @@ def kind_of(message: Message) -> int:
     return 1000 + message[1]
 
 
-def handle(sessions: Sessions, message: Message) -> None:
+def handle(open_ones: Subscriptions, message: Message) -> None:
     verb, time = message
     if verb == "REQ":
         filters = (Filter(kinds=frozenset([kind_of(message)])),)
-        sessions.subscribe(Subscription("me", "x", request_order(time), filters), START)
+        open_ones.subscribe(Subscription("me", "x", request_order(time), filters), START)
     else:
-        sessions.unsubscribe("me", "x", close_order(time), START)
+        open_ones.unsubscribe("me", "x", close_order(time), START)
 
 
-def live_kinds(sessions: Sessions, messages: list[Message]) -> set[int]:
+def live_kinds(engine: Engine, messages: list[Message]) -> set[int]:
     """Which of the messages' REQs would be sent an event now."""
     events = [made(kind=kind_of(message)) for message in messages]
-    return {event.kind for event, _ in sessions.interested(events)}
+    open_at = Subscriptions(engine, LIFE).open_at
+    return {event.kind for event, _ in EVENTS.index.interested(engine, events, open_at)}
+
+
+def disconnect(engine: Engine) -> None:
+    Sessions(engine, Subscriptions(engine, LIFE), LIFE).disconnect("me")
 
 
 def expected_kinds(sent: list[Message]) -> set[int]:
@@ -68,40 +81,40 @@ def sequence_name(sent: list[Message]) -> str:
 def test_every_order_of_handling_ends_as_sent(sqlite: SqliteEngine) -> None:
     for sent in SEQUENCES:
         for handled in permutations(sent):
-            sessions = Sessions(sqlite, LIFE)
+            open_ones = Subscriptions(sqlite, LIFE)
             for message in handled:
-                handle(sessions, message)
+                handle(open_ones, message)
 
-            assert live_kinds(sessions, sent) == expected_kinds(sent), handled
+            assert live_kinds(sqlite, sent) == expected_kinds(sent), handled
             expected_ids = {"x"} if sent[-1][0] == "REQ" else set()
-            assert sessions.subscription_ids("me") == expected_ids, handled
-            _start_anew(sqlite, sessions)
+            assert open_ones.ids("me") == expected_ids, handled
+            _start_anew(sqlite)
 
 
-def _start_anew(engine: Engine, sessions: Sessions) -> None:
-    sessions.disconnect("me")
+def _start_anew(engine: Engine) -> None:
+    disconnect(engine)
     engine.write(Delete(Table.SESSIONS, "s#me#x", "s"))
 
 
 def test_the_same_on_dynamodb(mirror: MirroringEngine) -> None:
     sent = [("REQ", 10), ("CLOSE", 20), ("REQ", 30)]
     for handled in permutations(sent):
-        sessions = Sessions(mirror, LIFE)
+        open_ones = Subscriptions(mirror, LIFE)
         for message in handled:
-            handle(sessions, message)
+            handle(open_ones, message)
 
-        assert live_kinds(sessions, sent) == {kind_of(sent[-1])}
-        sessions.disconnect("me")
+        assert live_kinds(mirror, sent) == {kind_of(sent[-1])}
+        disconnect(mirror)
         assert mirror.sessions == set()
 
 
 @pytest.mark.parametrize("handled", list(permutations([("REQ", 10), ("CLOSE", 10)])))
 def test_a_close_beats_a_req_of_the_same_millisecond(sqlite, handled) -> None:
-    sessions = Sessions(sqlite, LIFE)
+    open_ones = Subscriptions(sqlite, LIFE)
     for message in handled:
-        handle(sessions, message)
+        handle(open_ones, message)
 
-    assert live_kinds(sessions, list(handled)) == set()
+    assert live_kinds(sqlite, list(handled)) == set()
 
 
 @pytest.mark.parametrize("sent", SEQUENCES[4:20], ids=sequence_name)
@@ -109,42 +122,40 @@ def test_handled_side_by_side_they_end_as_sent(sqlite: SqliteEngine, sent) -> No
     mirror = MirroringEngine(sqlite)
     for seed in range(12):
         flows: list[Flow] = [
-            lambda engine, message=message: handle(Sessions(engine, LIFE), message)
+            lambda engine, message=message: handle(Subscriptions(engine, LIFE), message)
             for message in sent
         ]
 
         interleave(mirror, flows, seed, shuffle=False)
 
-        sessions = Sessions(mirror, LIFE)
-        assert live_kinds(sessions, sent) == expected_kinds(sent), seed
-        sessions.disconnect("me")
+        assert live_kinds(mirror, sent) == expected_kinds(sent), seed
+        disconnect(mirror)
         # Only the memory of a CLOSE may be left, which expires soon; no entry leaks.
         assert mirror.sessions <= {("s#me#x", "s")}, seed
-        _start_anew(mirror, sessions)
+        _start_anew(mirror)
 
 
 @pytest.mark.parametrize("sent", SEQUENCES[4:20], ids=sequence_name)
 def test_whatever_goes_side_by_side_within_each(sqlite: SqliteEngine, sent) -> None:
     for seed in range(12):
         flows: list[Flow] = [
-            lambda engine, message=message: handle(Sessions(engine, LIFE), message)
+            lambda engine, message=message: handle(Subscriptions(engine, LIFE), message)
             for message in sent
         ]
 
         interleave(sqlite, flows, seed, shuffle=True)
 
-        sessions = Sessions(sqlite, LIFE)
-        assert live_kinds(sessions, sent) == expected_kinds(sent), seed
-        sessions.disconnect("me")
-        assert live_kinds(sessions, sent) == set(), seed
-        _start_anew(sqlite, sessions)
+        assert live_kinds(sqlite, sent) == expected_kinds(sent), seed
+        disconnect(sqlite)
+        assert live_kinds(sqlite, sent) == set(), seed
+        _start_anew(sqlite)
 
 
 class TestThroughFrames:
     def test_a_req_that_comes_after_its_close_is_not_answered(self, client: Client) -> None:
         assert client.send("CLOSE", "x", time_ms=2000) == []
         assert client.send("REQ", "x", {}, time_ms=1000) == []
-        assert client.agent.sessions.subscription_ids(client.id) == set()
+        assert client.agent.subscriptions.ids(client.id) == set()
 
     def test_a_req_that_was_replaced_before_it_came_does_not_close_its_successor(
         self, client: Client
@@ -153,14 +164,14 @@ class TestThroughFrames:
         assert client.send("REQ", "x", {"kinds": [1]}, time_ms=1000) == []
 
         events = [made(kind=1), made(kind=2)]
-        interested = list(client.agent.sessions.interested(events))
+        interested = list(SOCKETS.wanting(client.agent, events))
         assert [event.kind for event, _ in interested] == [2]
 
     def test_a_refused_req_leaves_a_later_one_alone(self, client: Client) -> None:
         client.send("REQ", "x", {}, time_ms=2000)
 
         assert client.send("REQ", "x", {"kinds": [4]}, time_ms=1000) == []
-        assert client.agent.sessions.subscription_ids(client.id) == {"x"}
+        assert client.agent.subscriptions.ids(client.id) == {"x"}
 
 
 class TestLeaks:
@@ -187,8 +198,7 @@ class TestLeaks:
         assert len(mirror.sessions) == len(before)
 
     def test_a_close_is_remembered_for_a_minute(self, sqlite, clock: Clock) -> None:
-        sessions = Sessions(sqlite, LIFE)
-        sessions.unsubscribe("me", "x", close_order(20), START)
+        Subscriptions(sqlite, LIFE).unsubscribe("me", "x", close_order(20), START)
         clock.now = START + 61
 
         assert sqlite.purge_expired() == 1
@@ -196,9 +206,9 @@ class TestLeaks:
     def test_the_rest_expires_with_the_connection(self, agent: Agent, clock: Clock) -> None:
         Client(agent).send("REQ", "x", {})
         event = made()
-        assert len(list(agent.sessions.interested([event]))) == 1
+        assert len(list(SOCKETS.wanting(agent, [event]))) == 1
 
         clock.now += agent.settings.connection_seconds
 
-        assert list(agent.sessions.interested([event])) == []
+        assert list(SOCKETS.wanting(agent, [event])) == []
         assert agent.sessions.get("client") is None

@@ -8,7 +8,7 @@ import pytest
 
 from farthing.context import Agent, Kept
 from farthing.handlers.streams import arrivals, new_entries, new_events
-from farthing.relay.changes import push_changes
+from farthing.relay.fan_out import push_changes
 from farthing.relay.sequence import number_all, number_events
 from farthing.store import changes, events
 from farthing.store.changes import Arrival, Change

@@ -11,6 +11,7 @@ from farthing.nostr.events import Event, public_key_of
 from farthing.ports.connections import Delivery
 from farthing.ports.meter import Metric
 from farthing.relay.fan_out import fan_out
+from farthing.relay.socket_delivery import SOCKETS
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Query
 from tests.relay.world import (
@@ -43,7 +44,7 @@ def ids_of(events: Sequence[Event]) -> list[str]:
 
 
 def live(agent: Agent, event: Event) -> list[str]:
-    return [subscription.id for _, subscription in agent.sessions.interested([event])]
+    return [subscription.id for _, subscription in SOCKETS.wanting(agent, [event])]
 
 
 class TestStored:

@@ -18,6 +18,7 @@ from farthing.ports.relays import NoRelays, Relays
 from farthing.settings import Settings
 from farthing.store.changes import ChangeLog
 from farthing.store.credits import CreditLimits
+from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
 from farthing.store.ledger import Ledger
 from farthing.store.planner import Reader
@@ -26,6 +27,7 @@ from farthing.store.routes import RoutingTable
 from farthing.store.sessions import Sessions
 from farthing.store.settlements import Settlements
 from farthing.store.spaces import NOSTR, E, Space
+from farthing.store.subscriptions import Subscriptions
 from farthing.store.syncs import Syncs
 from farthing.store.table import Engine
 
@@ -136,4 +138,13 @@ class Agent:
 
     @cached_property
     def sessions(self) -> Sessions:
-        return Sessions(self.engine, self.settings.connection_seconds, in_order=self.in_order)
+        return Sessions(self.engine, self.subscriptions, self.settings.connection_seconds)
+
+    @cached_property
+    def subscriptions(self) -> Subscriptions:
+        seconds = self.settings.connection_seconds
+        return Subscriptions(self.engine, seconds, in_order=self.in_order)
+
+    @cached_property
+    def cursors(self) -> Cursors:
+        return Cursors(self.engine, self.settings.connection_seconds)

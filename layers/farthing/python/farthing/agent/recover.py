@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from farthing.context import Agent
-from farthing.relay.changes import push_changes
-from farthing.relay.fan_out import fan_out
+from farthing.relay.fan_out import fan_out, push_changes
 from farthing.relay.sequence import number_events
 from farthing.store.changes import Arrival, Change
 from farthing.store.events import StoredEvent

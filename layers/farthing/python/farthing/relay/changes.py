@@ -5,9 +5,8 @@ answers the request, then whoever brings new entries. Who finds the cursor held 
 holder looks again before it goes. So nothing is left out and nothing is sent twice or out of order.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 from farthing.context import Agent
 from farthing.nostr.events import Event
@@ -18,17 +17,18 @@ from farthing.nostr.feed import (
     changes_error,
     parse_changes_filter,
 )
-from farthing.nostr.filters import Filter, InvalidFilter
+from farthing.nostr.filters import InvalidFilter
 from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.nostr.messages import ClientMessage, Refused, check_subscription_id
 from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
-from farthing.relay.fan_out import settle_deliveries
+from farthing.relay.destination import Destination, Source
+from farthing.relay.socket_delivery import settle_deliveries
 from farthing.relay.subscribe import Overtaken, TooManySubscriptions, open_subscription
 from farthing.relay.visibility import check_readable, is_visible
 from farthing.store.changes import Change
-from farthing.store.sessions import Cursor, Feed, Lease, Subscription, request_order
-from farthing.store.spaces import NOSTR, Space
+from farthing.store.cursors import Cursor, Lease
+from farthing.store.subscriptions import CHANGES, Subscription, request_order
 
 _AT_ONCE = 100
 # Above this many authors the log itself is read, and authors are told apart on its entries.
@@ -47,7 +47,7 @@ def changes(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
     try:
         wanted = _parse(agent, message)
         subscription = Subscription(
-            caller.connection_id, subscription_id, order, (wanted.events,), Feed.CHANGES
+            caller.connection_id, subscription_id, order, (wanted.events,), CHANGES
         )
         answer = _go_live if wanted.live else _answer_once
         return answer(agent, caller, subscription, wanted)
@@ -55,7 +55,7 @@ def changes(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
         return None  # the later message is answered, and that answer is the one that counts
     except Exception as error:
         # The client is about to be told ERR: nothing may come after that.
-        agent.sessions.unsubscribe(caller.connection_id, subscription_id, order + 1, agent.now)
+        agent.subscriptions.unsubscribe(caller.connection_id, subscription_id, order + 1, agent.now)
         if isinstance(error, InvalidFilter):
             return changes_error(subscription_id, "invalid filter")
         if isinstance(error, TooManySubscriptions):
@@ -76,7 +76,7 @@ def _answer_once(
     # An open subscription of this id ends, as with any request: two would mix up their numbers.
     connection, in_force = agent.engine.together(
         caller.arrive,
-        lambda: agent.sessions.unsubscribe(
+        lambda: agent.subscriptions.unsubscribe(
             subscription.connection_id, subscription.id, subscription.order, agent.now
         ),
     )
@@ -95,7 +95,7 @@ def _go_live(
     cursor: Cursor
     _, cursor = agent.engine.together(
         caller.arrive,
-        lambda: agent.sessions.begin_cursor(subscription, wanted.since, _lease(agent)),
+        lambda: agent.cursors.begin(subscription, wanted.since, _lease(agent)),
     )
     pubkeys = open_subscription(agent, caller, subscription)
     answer = _Answer(agent, subscription, wanted.since)
@@ -104,45 +104,35 @@ def _go_live(
     if end is None or not answer.post(end):
         return None
     number = max(answer.last, wanted.since)
-    if agent.sessions.leave_cursor(subscription, cursor._replace(number=number)):
+    if agent.cursors.leave(subscription, cursor._replace(number=number)):
         push(agent, subscription)
     return None
 
 
 def push(agent: Agent, subscription: Subscription) -> None:
     """Send a live subscription what it has not had yet."""
-    while (cursor := agent.sessions.take_cursor(subscription, _lease(agent))) is not None:
+    while (cursor := agent.cursors.take(subscription, _lease(agent))) is not None:
         answer = _Answer(agent, subscription, cursor.number, live=True)
         try:
             connection = agent.sessions.get(subscription.connection_id)
-            if connection is None or not agent.sessions.is_open(subscription):
+            if connection is None or not agent.subscriptions.is_open(subscription):
                 return
             answer.begin(connection.pubkeys)
             if not answer.send_rest():
                 return
         except Exception:
             # For whoever tries again, from behind what has gone out.
-            agent.sessions.leave_cursor(subscription, cursor._replace(number=answer.reached))
+            agent.cursors.leave(subscription, cursor._replace(number=answer.reached))
             raise
-        told = agent.sessions.leave_cursor(subscription, cursor._replace(number=answer.reached))
+        told = agent.cursors.leave(subscription, cursor._replace(number=answer.reached))
         if not told and answer.reached >= answer.last:
             return
 
 
-def push_all(agent: Agent, entries: Mapping[Space[Any], Sequence[Change]]) -> None:
-    """The new entries of every log, to the live subscriptions of its space."""
-    push_changes(agent, entries.get(NOSTR, ()))
-
-
-def push_changes(agent: Agent, entries: Sequence[Change]) -> None:
-    """Bring new entries of the log to the live subscriptions that want them."""
-    if not agent.sessions.any_live_changes():
-        return
-    stored = agent.events.get_many(entry.id for entry in entries)
-    events: list[Event] = [event.event for event in stored.values()]
+def _push_each(agent: Agent, wanting: Sequence[tuple[Event, Subscription]]) -> None:
+    """What each subscription gets is read from the log: the events only tell whom to serve."""
     interested = {
-        (subscription.connection_id, subscription.id): subscription
-        for _, subscription in agent.sessions.interested(events, Feed.CHANGES)
+        (subscription.connection_id, subscription.id): subscription for _, subscription in wanting
     }
     failures = []
     for subscription in interested.values():
@@ -152,6 +142,15 @@ def push_changes(agent: Agent, entries: Sequence[Change]) -> None:
             failures.append(failure)
     if failures:
         raise ExceptionGroup("not every subscription has got its entries", failures)
+
+
+LIVE_CHANGES = Destination(
+    "live changes",
+    Source.NUMBERED,
+    CHANGES.index,
+    lambda agent, places: agent.subscriptions.open_at(places),
+    _push_each,
+)
 
 
 def _lease(agent: Agent) -> Lease:
@@ -170,7 +169,7 @@ class _Answer:
         self._agent = agent
         self._live = live
         self._subscription = subscription
-        self._filter: Filter = subscription.filters[0]
+        self._filter = subscription.filters[0]
         self._since = since
         self.reached = since
 

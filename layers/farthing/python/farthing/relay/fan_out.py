@@ -1,59 +1,58 @@
-"""New events to the subscriptions that want them. At least once, and to nobody who must not see."""
+"""New events to the subscriptions that want them, wherever those deliver. At least once."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from farthing.context import Agent
-from farthing.nostr.events import Event
-from farthing.nostr.kinds import PRIVATE_KINDS
-from farthing.nostr.messages import event_frame
-from farthing.ports.connections import Delivery
-from farthing.ports.meter import Metric
-from farthing.relay.visibility import is_visible
-from farthing.store.sessions import Subscription
+from farthing.relay.destination import Destination, Source
+from farthing.relay.destinations import destinations_of
+from farthing.store.changes import Change
 from farthing.store.spaces import NOSTR, Space
 
 
 def fan_out_all(agent: Agent, events: Mapping[Space[Any], Sequence[Any]]) -> None:
     """The new events of every space, to those who subscribe to it."""
-    fan_out(agent, events.get(NOSTR, ()))
+    for space, some in events.items():
+        fan_out(agent, some, space)
 
 
-def fan_out(agent: Agent, events: Sequence[Event]) -> None:
-    recipients = [
-        (event, subscription)
-        for event, subscription in agent.sessions.interested(events)
-        if _may_see(agent, event, subscription)
+def fan_out(agent: Agent, events: Sequence[Any], space: Space[Any] = NOSTR) -> None:
+    """Bring events of a space to the subscriptions that get them as they are stored."""
+    _deliver(agent, events, _in_use(agent, space, Source.STORED))
+
+
+def push_all(agent: Agent, entries: Mapping[Space[Any], Sequence[Change]]) -> None:
+    """The new entries of every log, to the live subscriptions of its space."""
+    for space, some in entries.items():
+        push_changes(agent, some, space)
+
+
+def push_changes(agent: Agent, entries: Sequence[Change], space: Space[Any] = NOSTR) -> None:
+    """Bring new entries of a space's log to the subscriptions that get events as numbered."""
+    destinations = _in_use(agent, space, Source.NUMBERED)
+    if destinations and entries:
+        stored = agent.kept(space).events.get_many(entry.id for entry in entries)
+        _deliver(agent, [event.event for event in stored.values()], destinations)
+
+
+def _in_use(agent: Agent, space: Space[Any], source: Source) -> list[Destination[Any, Any]]:
+    return [
+        each for each in destinations_of(space, source) if not each.index.is_empty(agent.engine)
     ]
-    if recipients:
-        json = cache(Event.to_json)
-        # Made as they go out: all at once, they would take the memory of every client's copy.
-        frames = (
-            (subscription.connection_id, event_frame(subscription.id, json(event)))
-            for event, subscription in recipients
-        )
-        agent.meter.count(Metric.EVENTS_DELIVERED, len(recipients))
-        settle_deliveries(agent, agent.connections.post_each(frames).items())
 
 
-def _may_see(agent: Agent, event: Event, subscription: Subscription) -> bool:
-    if event.kind not in PRIVATE_KINDS:
-        return True
-    # Looked up only here: few events are private, and who is authenticated may have changed.
-    connection = agent.sessions.get(subscription.connection_id)
-    return connection is not None and is_visible(event, connection.pubkeys)
-
-
-def settle_deliveries(agent: Agent, deliveries: Iterable[tuple[str, Delivery]]) -> None:
-    """Draw the consequences of what became of frames on their way to clients."""
-    for connection_id, delivery in deliveries:
-        match delivery:
-            case Delivery.GONE:
-                agent.meter.count(Metric.CONNECTIONS_FORGOTTEN)
-                agent.sessions.disconnect(connection_id)
-            case Delivery.SLOW:
-                agent.meter.count(Metric.CLIENTS_TOO_SLOW)
-                agent.connections.close(connection_id)
-            case Delivery.TOO_LARGE:
-                agent.meter.count(Metric.FRAMES_TOO_LARGE)
+def _deliver(
+    agent: Agent, events: Sequence[Any], destinations: Iterable[Destination[Any, Any]]
+) -> None:
+    failures = []
+    for destination in destinations:
+        try:
+            wanting = destination.wanting(agent, events)
+            if wanting:
+                destination.deliver(agent, wanting)
+        except Exception as failure:  # the other destinations do not wait for this one
+            failures.append(failure)
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise ExceptionGroup("several destinations did not get their events", failures)

@@ -31,7 +31,7 @@ from farthing.relay.members import Members, TooManyMembers, find_members, seal_m
 from farthing.relay.sealed_sets import SEALED
 from farthing.relay.visibility import check_readable, visible_to
 from farthing.store.postings import id_in, records_of
-from farthing.store.sessions import close_order, request_order
+from farthing.store.subscriptions import close_order, request_order
 from farthing.store.syncs import Sync, marks_of, settled_at
 
 # Postings written again since a sync was opened, of which the events are asked how old they are.

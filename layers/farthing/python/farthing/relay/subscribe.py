@@ -15,10 +15,10 @@ from farthing.nostr.messages import (
 )
 from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
-from farthing.relay.fan_out import settle_deliveries
+from farthing.relay.socket_delivery import settle_deliveries
 from farthing.relay.visibility import check_readable, visible_to
 from farthing.store.planner import ScanTooLong
-from farthing.store.sessions import Subscription, close_order, request_order
+from farthing.store.subscriptions import Subscription, close_order, request_order
 
 _FRAMES_AT_ONCE = 100
 
@@ -45,7 +45,7 @@ def req(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
         return None  # the later message is answered, and that answer is the one that counts
     except Exception:
         # The client is about to be told CLOSED: nothing may come after that.
-        agent.sessions.unsubscribe(caller.connection_id, subscription_id, order + 1, agent.now)
+        agent.subscriptions.unsubscribe(caller.connection_id, subscription_id, order + 1, agent.now)
         raise
 
 
@@ -54,7 +54,7 @@ def close(agent: Agent, caller: Caller, message: ClientMessage) -> None:
     check_subscription_id(subscription_id)
     # First, so that it is done also for those who have sent too much: it saves work.
     agent.engine.together(
-        lambda: agent.sessions.unsubscribe(
+        lambda: agent.subscriptions.unsubscribe(
             caller.connection_id, subscription_id, close_order(caller.time_ms), agent.now
         ),
         caller.arrive,
@@ -83,8 +83,8 @@ def open_subscription(agent: Agent, caller: Caller, subscription: Subscription) 
     twice at worst, and never missed. Who the caller is authenticated as."""
     connection, in_force, standing = agent.engine.together(
         caller.arrive,
-        lambda: agent.sessions.subscribe(subscription, agent.now),
-        lambda: agent.sessions.open_subscriptions(caller.connection_id),
+        lambda: agent.subscriptions.subscribe(subscription, agent.now),
+        lambda: agent.subscriptions.value_counts(caller.connection_id),
     )
     if in_force > close_order(caller.time_ms):
         raise Overtaken

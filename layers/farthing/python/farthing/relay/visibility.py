@@ -1,12 +1,13 @@
 """Who may read what: direct messages and gift wraps go only to those they name (NIP-42)."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from farthing.nostr.events import Event
-from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.nostr.messages import Prefix, Refused
 from farthing.store.events import StoredEvent
+from farthing.store.spaces import Wanted
 
 
 def is_visible(event: Event, pubkeys: frozenset[str]) -> bool:
@@ -25,7 +26,7 @@ def visible_to(pubkeys: frozenset[str]) -> Callable[[StoredEvent], bool]:
     return visible
 
 
-def check_readable(filters: Sequence[Filter], pubkeys: frozenset[str]) -> None:
+def check_readable(filters: Sequence[Wanted[Any]], pubkeys: frozenset[str]) -> None:
     """Refuse a request for nothing but private events by someone who has not said who they are."""
     private = any(filter.kinds and filter.kinds <= PRIVATE_KINDS for filter in filters)
     if private and not pubkeys:

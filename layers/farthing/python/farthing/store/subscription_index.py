@@ -1,0 +1,129 @@
+"""The subscription index: which subscriptions may want a new event, found by the keys that the
+event carries and not by looking at every subscription.
+
+Each filter is indexed under every value of its one most selective field. An entry is a hint: it
+names a place, and whoever keeps the subscriptions says which of them is open there. Then the
+filters are checked in full. The index knows neither connections nor other destinations. It stands
+in the table that its owner names: in the sessions, or in a table that outlives the process.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from farthing.store.postings import short_value
+from farthing.store.spaces import E, Space, Wanted
+from farthing.store.table import Engine, Key, Query, Table, read_all
+
+_ANY = "any"
+
+
+class Subscribed(Protocol):
+    """A subscription of any kind: what it wants."""
+
+    @property
+    def filters(self) -> Sequence[Wanted[Any]]: ...
+
+
+S = TypeVar("S", bound=Subscribed)
+
+
+class Index(Generic[E]):
+    """The hints of one kind of subscription to the events of one space.
+
+    `mark` begins their partition keys: no two kinds in a table share one. Where the index is
+    `listed`, all its subscriptions stand in one list as well, and one request shows whether there
+    are any. That is for kinds that are rare: the list is one partition.
+    """
+
+    def __init__(self, table: Table, mark: str, space: Space[E], *, listed: bool = False) -> None:
+        self.table = table
+        self.space = space
+        self.listed = listed
+        self._mark = f"{space.prefix}{mark}"
+
+    def hints(self, filters: Sequence[Wanted[E]], place: str) -> list[Key]:
+        """The keys of the items that lead to a subscription. Its owner writes them before the
+        subscription itself and deletes them after it."""
+        keys = dict.fromkeys(key for filter in filters for key in self.filter_keys(filter))
+        if self.listed:
+            keys[self._key(_ANY)] = None
+        return [(key, place) for key in keys]
+
+    def value_count(self, filters: Sequence[Wanted[E]]) -> int:
+        """By how many values the filters are found: what it takes to keep them."""
+        return sum(len(self.filter_keys(filter)) for filter in filters)
+
+    def filter_keys(self, filter: Wanted[E]) -> list[str]:
+        """Where a filter is indexed: under each value of its one most selective field."""
+        if filter.ids is not None:
+            return [self._key("id", event_id) for event_id in sorted(filter.ids)]
+        choices = [[self._tag_key(key, value) for value in sorted(values)]
+                   for key, values in filter.tags.items()]  # fmt: skip
+        if filter.authors is not None:
+            choices.append([self._author_key(author) for author in sorted(filter.authors)])
+        if choices:
+            return min(choices, key=len)
+        if filter.kinds is not None:
+            return [self._key("k", str(kind)) for kind in sorted(filter.kinds)]
+        return [self._key("*")]
+
+    def event_keys(self, event: E) -> list[str]:
+        """The keys that an event carries: a filter that matches it is under one of them."""
+        tags = dict.fromkeys(self._tag_key(key, value) for key, value in event.indexed_tags())
+        own = [
+            self._key("id", event.id),
+            self._author_key(event.pubkey),
+            self._key("k", str(event.kind)),
+            self._key("*"),
+        ]
+        return [*own, *tags]
+
+    def _key(self, *parts: str) -> str:
+        return "#".join((self._mark, *parts))
+
+    def _author_key(self, author: str) -> str:
+        return self._key("p", self.space.author_list(author))
+
+    def _tag_key(self, key: str, value: str) -> str:
+        return self._key("t", key, short_value(value))
+
+    def is_empty(self, engine: Engine) -> bool:
+        """Whether nobody subscribes. Only a listed index can tell."""
+        if not self.listed:
+            return False
+        # Page after page: the first may hold nothing but what has expired.
+        query = Query(self.table, self._key(_ANY), limit=10)
+        return not any(True for _ in read_all(engine, query))
+
+    def interested(
+        self,
+        engine: Engine,
+        events: Sequence[E],
+        open_at: Callable[[Collection[str]], Mapping[str, S]],
+    ) -> Iterator[tuple[E, S]]:
+        """Each event with each subscription that one of its filters matches. `open_at` finds the
+        subscriptions that are open at places."""
+        keys = [self.event_keys(event) for event in events]
+        places = self._places(engine, (key for some in keys for key in some))
+        wanted = {place for some in places.values() for place in some}
+        if not wanted:
+            return
+        subscriptions = open_at(wanted)
+        for event, own in zip(events, keys, strict=True):
+            for place in dict.fromkeys(place for key in own for place in places[key]):
+                subscription = subscriptions.get(place)
+                if subscription is not None and any(
+                    filter.matches(event) for filter in subscription.filters
+                ):
+                    yield event, subscription
+
+    def _places(self, engine: Engine, keys: Iterable[str]) -> dict[str, list[str]]:
+        distinct = list(dict.fromkeys(keys))
+        queries = [Query(self.table, key) for key in distinct]
+        places = {}
+        for key, page in zip(distinct, engine.query_many(queries), strict=True):
+            rows = list(page.rows)
+            if page.after is not None:
+                rows.extend(read_all(engine, Query(self.table, key, after=page.after)))
+            places[key] = [row.sk for row in rows]
+        return places

@@ -1,0 +1,253 @@
+"""Subscriptions of sockets: which are open, and what they want.
+
+A subscription's own item says whether it is open; entries in the index and in the connection's list
+are hints that are checked against it. Messages of one connection may be handled out of order, so
+each carries the order in which it was sent, and the later one wins.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Generic, Protocol, TypeVar
+
+import orjson
+
+from farthing.nostr.filters import parse_filter
+from farthing.store.spaces import NOSTR, E, Storable, Wanted
+from farthing.store.subscription_index import Index
+from farthing.store.table import (
+    EXPIRES,
+    ConditionFailed,
+    Delete,
+    Engine,
+    Item,
+    Key,
+    LessThan,
+    Put,
+    Query,
+    Table,
+    read_all,
+)
+
+LISTED = "s#"
+_SUBSCRIPTION = "s"
+# A CLOSE is remembered for as long as a REQ sent before it can still be on its way.
+_CLOSE_SECONDS = 60
+
+F_contra = TypeVar("F_contra", bound=Storable, contravariant=True)
+
+
+class LiveFilter(Wanted[F_contra], Protocol[F_contra]):
+    """A filter that can be written down."""
+
+    def as_dict(self) -> dict[str, object]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Feed(Generic[E]):
+    """One kind of subscription that a socket may have."""
+
+    name: str  # a subscription's item bears it
+    index: Index[E]
+    # A filter of this kind, from what its `as_dict` gave.
+    parse: Callable[[Any], LiveFilter[E]]
+    # Whether each subscription has a cursor, an item beside its own.
+    has_cursor: bool = False
+
+
+# REQ: events as they are stored.
+EVENTS = Feed("i", Index(Table.SESSIONS, "i", NOSTR), parse_filter)
+# CHANGES, live: entries of the numbered log.
+CHANGES = Feed("l", Index(Table.SESSIONS, "l", NOSTR, listed=True), parse_filter, has_cursor=True)
+
+# Every feed of sockets: when a connection goes, what all its subscriptions have left goes too.
+FEEDS: tuple[Feed[Any], ...] = (EVENTS, CHANGES)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    connection_id: str
+    id: str
+    order: int
+    filters: Sequence[LiveFilter[Any]]
+    feed: Feed[Any] = EVENTS
+
+    @property
+    def place(self) -> str:
+        """How hints name it. By its order too: whoever tidies up after an older one leaves this
+        one's hints alone."""
+        return f"{self.connection_id}#{self.order}#{self.id}"
+
+    @property
+    def entries(self) -> list[Key]:
+        """(pk, sk) of each hint that leads to this subscription."""
+        listed = listing(self.connection_id), f"{LISTED}{self.order}#{self.id}"
+        return [listed, *self.feed.index.hints(self.filters, self.place)]
+
+    @property
+    def value_count(self) -> int:
+        """By how many values the index finds it: what it takes to keep."""
+        return self.feed.index.value_count(self.filters)
+
+    @property
+    def traces(self) -> list[Key]:
+        """(pk, sk) of whatever goes when the subscription does, beside its own item."""
+        return [*self.entries, *([cursor_key(self)] if self.feed.has_cursor else [])]
+
+
+def request_order(time_ms: int) -> int:
+    return 2 * time_ms
+
+
+def close_order(time_ms: int) -> int:
+    """A CLOSE beats a REQ of the same millisecond: nothing may outlive its CLOSE."""
+    return 2 * time_ms + 1
+
+
+def listing(connection_id: str) -> str:
+    """The partition of a connection: its own item, and the lists of what it has open."""
+    return f"c#{connection_id}"
+
+
+def _key(connection_id: str, subscription_id: str) -> Key:
+    return f"s#{connection_id}#{subscription_id}", _SUBSCRIPTION
+
+
+def cursor_key(subscription: Subscription) -> Key:
+    """Where a live feed notes how far the subscription is."""
+    pk, _ = _key(subscription.connection_id, subscription.id)
+    return pk, f"cursor#{subscription.order}"
+
+
+class Subscriptions:
+    def __init__(self, engine: Engine, seconds: int, *, in_order: bool = False) -> None:
+        self._engine = engine
+        self._life = seconds
+        self._in_order = in_order  # no message of a connection overtakes another
+
+    def subscribe(self, subscription: Subscription, now: int) -> int:
+        """Open or replace a subscription, unless a later message has already settled it.
+
+        The order of the message that is now in force: the subscription's own, or a later one.
+        """
+        expires = now + self._life
+        hint = {"o": subscription.order, "v": subscription.value_count, EXPIRES: expires}
+        hints = [Put(Table.SESSIONS, pk, sk, hint) for pk, sk in subscription.entries]
+        item = {
+            "o": subscription.order,
+            "f": orjson.dumps([filter.as_dict() for filter in subscription.filters]).decode(),
+            "d": subscription.feed.name,
+            EXPIRES: expires,
+        }
+        settled: bool
+        _, (settled, old) = self._engine.together(
+            lambda: self._engine.write_batch(hints, deferred=True),
+            lambda: self._settle(subscription, item),
+        )
+        stale = _subscription(subscription.connection_id, subscription.id, old)
+        if not settled:
+            self._forget_traces(subscription, keep=stale)
+            return int(old["o"]) if old is not None else subscription.order + 1
+        if stale is not None:
+            self._forget_traces(stale, keep=subscription)
+        return subscription.order
+
+    def unsubscribe(self, connection_id: str, subscription_id: str, order: int, now: int) -> bool:
+        """Close a subscription, if one is open. False if a later message has already settled it."""
+        closing = Subscription(connection_id, subscription_id, order, ())
+        if self._in_order:
+            pk, sk = _key(connection_id, subscription_id)
+            settled, old = True, self._engine.write(Delete(Table.SESSIONS, pk, sk))
+        else:
+            settled, old = self._settle(closing, {"o": order, EXPIRES: now + _CLOSE_SECONDS})
+        stale = _subscription(connection_id, subscription_id, old)
+        if settled and stale is not None:
+            self._forget_traces(stale, keep=None)
+        return settled
+
+    def _settle(self, subscription: Subscription, item: Item) -> tuple[bool, Item | None]:
+        """Put the item unless a later one stands there; and what stood or stands there."""
+        pk, sk = _key(subscription.connection_id, subscription.id)
+        condition = LessThan("o", subscription.order + 1)
+        try:
+            return True, self._engine.write(Put(Table.SESSIONS, pk, sk, item, condition))
+        except ConditionFailed as failure:
+            return False, failure.current
+
+    def _forget_traces(self, stale: Subscription, keep: Subscription | None) -> None:
+        kept = set(keep.traces) if keep is not None else set()
+        deletes = [Delete(Table.SESSIONS, pk, sk) for pk, sk in stale.traces
+                   if (pk, sk) not in kept]  # fmt: skip
+        if deletes:
+            self._engine.write_batch(deletes)
+
+    def ids(self, connection_id: str) -> set[str]:
+        return set(self.value_counts(connection_id))
+
+    def value_counts(self, connection_id: str) -> dict[str, int]:
+        """The id of each that is open, and by how many values it is found."""
+        query = Query(Table.SESSIONS, listing(connection_id), low=LISTED)
+        rows = read_all(self._engine, query)
+        return {_listed_id(row.sk): row.item.get("v", 0) for row in rows}
+
+    def keys_of(self, connection_id: str, listed: Iterable[str]) -> set[Key]:
+        """The keys of all that a connection's subscriptions have left, by their entries in its
+        list."""
+        keys = {each: _key(connection_id, each) for each in map(_listed_id, listed)}
+        items = self._engine.get_many(Table.SESSIONS, keys.values())
+        found = set(keys.values())
+        for subscription_id, key in keys.items():
+            open_one = _subscription(connection_id, subscription_id, items.get(key))
+            if open_one is not None:
+                found.update(open_one.traces)
+        return found
+
+    def is_open(self, subscription: Subscription) -> bool:
+        pk, sk = _key(subscription.connection_id, subscription.id)
+        item = self._engine.get(Table.SESSIONS, pk, sk)
+        return item is not None and "f" in item and item["o"] == subscription.order
+
+    def open_at(self, places: Collection[str]) -> dict[str, Subscription]:
+        """The open subscriptions that hints name; see `Index.interested`."""
+        named = {place: _named(place) for place in sorted(places)}
+        keys = {each: _key(*each) for each in (named[place][:2] for place in named)}
+        items = self._engine.get_many(Table.SESSIONS, keys.values())
+        read = {each: _subscription(*each, items.get(key)) for each, key in keys.items()}
+        found = {}
+        for place, (connection_id, subscription_id, order) in named.items():
+            subscription = read[connection_id, subscription_id]
+            if subscription is not None and subscription.order == order:
+                found[place] = subscription
+        return found
+
+
+def _listed_id(sk: str) -> str:
+    return sk.split("#", 2)[2]
+
+
+def _named(place: str) -> tuple[str, str, int]:
+    connection_id, order, subscription_id = place.split("#", 2)
+    return connection_id, subscription_id, int(order)
+
+
+def _subscription(
+    connection_id: str, subscription_id: str, item: Item | None
+) -> Subscription | None:
+    """The open subscription that an item describes; None for a closed one."""
+    if item is None or "f" not in item:
+        return None
+    feed, text = _feed(item["d"]), item["f"]
+    # Small filters come back with every event that they match; large ones would fill the memory.
+    filters = (_remembered_filters if len(text) < 4096 else _filters)(feed, text)
+    return Subscription(connection_id, subscription_id, item["o"], filters, feed)
+
+
+def _feed(name: str) -> Feed[Any]:
+    return next(feed for feed in FEEDS if feed.name == name)
+
+
+def _filters(feed: Feed[Any], text: str) -> tuple[LiveFilter[Any], ...]:
+    return tuple(feed.parse(value) for value in orjson.loads(text))
+
+
+_remembered_filters = lru_cache(maxsize=2048)(_filters)
