@@ -124,7 +124,9 @@ def test_sort_key() -> None:
 def test_keeping_by_kind(kinds: tuple[int, ...], expected: Keeping) -> None:
     for kind in kinds:
         assert keeping(kind) is expected
-        assert (signed(kind=kind).address is None) is (expected in (Keeping.REGULAR, Keeping.EPHEMERAL))
+        assert (signed(kind=kind).address is None) is (
+            expected in (Keeping.REGULAR, Keeping.EPHEMERAL)
+        )
 
 
 def test_what_the_store_asks_of_an_event() -> None:

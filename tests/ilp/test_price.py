@@ -17,7 +17,6 @@ from farthing.connector.client import (
     terms_from_information,
     terms_from_peer_info,
 )
-from farthing.relay.quotes import InvalidQuoteRequest, quote_event, quote_size
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Reject
 from farthing.ilp.toon import dumps_event
@@ -25,6 +24,7 @@ from farthing.nostr.events import Event
 from farthing.nostr.messages import Refused
 from farthing.relay.information import relay_information
 from farthing.relay.publish import check_free
+from farthing.relay.quotes import InvalidQuoteRequest, quote_event, quote_size
 from farthing.store.memory import MemoryEngine
 from tests.ilp.paying import PAYER, assert_fulfilled, note, paid_agent, pay, posted, send
 from tests.relay.world import ALICE, OWNER, Clock, signed

@@ -53,6 +53,9 @@ ROUTES = (
     Route("POST", "/v1/quotes", "quotes", "price of an event, or of a kind and a size"),
     Route("POST", "/v1/events", "events", "store an event that is free, or learn its price",
           Work.WRITE),
+    Route("POST", "/v1/subscriptions", "subscriptions", "subscribe to Aether events, for a stream"),
+    Route("DELETE", "/v1/subscriptions/{id}", "subscriptions", "end a subscription by HTTP"),
+    Route("GET", "/v1/stream", "stream", "events of a subscription, as server-sent events"),
     Route("POST", "/accounts/{id}/settlements", "settlements",
           "settlement engine reports a payment (RFC 0038)"),
 )  # fmt: skip

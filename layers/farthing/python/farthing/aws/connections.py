@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-from farthing.ports.connections import Delivery
+from farthing.ports.connections import Delivery, Frame, NumberedFrame
 
 _SIDE_BY_SIDE = 16
 _IN_ORDER = 10  # frames up to which order is worth the time
@@ -69,7 +69,7 @@ class GatewayConnections:
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="post")
 
-    def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+    def post(self, connection_id: str, frames: Iterable[Frame]) -> Delivery:
         waiting = list(frames)
         if len(waiting) <= _IN_ORDER:
             return self.post_in_order(connection_id, waiting)
@@ -84,8 +84,8 @@ class GatewayConnections:
             worst = max([worst, *deliveries], key=_WORST_LAST.index)
         return worst
 
-    def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
-        queues: dict[str, list[str]] = {}
+    def post_each(self, frames: Iterable[tuple[str, Frame]]) -> dict[str, Delivery]:
+        queues: dict[str, list[Frame]] = {}
         for connection_id, frame in frames:
             queues.setdefault(connection_id, []).append(frame)
         deliveries = self._pool.map(self.post_in_order, queues.keys(), queues.values())
@@ -96,7 +96,7 @@ class GatewayConnections:
         }
 
     def post_in_order(
-        self, connection_id: str, frames: Iterable[str], *, live: bool = False
+        self, connection_id: str, frames: Iterable[Frame], *, live: bool = False
     ) -> Delivery:
         del live  # nobody is waited for at length here
         worst = Delivery.DELIVERED
@@ -106,8 +106,11 @@ class GatewayConnections:
                 break
         return worst
 
-    def _post(self, connection_id: str, frame: str) -> Delivery:
-        data = frame.encode()
+    def _post(self, connection_id: str, frame: Frame) -> Delivery:
+        written = frame.write() if isinstance(frame, NumberedFrame) else frame
+        if written is None:
+            return Delivery.GONE
+        data = written.encode() if isinstance(written, str) else written
         if len(data) > _LARGEST_FRAME:
             return Delivery.TOO_LARGE
         for attempt in range(_ATTEMPTS):

@@ -35,6 +35,11 @@ def req(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
     """Stored events go out as they are found; what is returned is the frame that ends them."""
     subscription_id = message.subscription_id()
     check_subscription_id(subscription_id)
+    if agent.settings.aether and any(map(_asks_for_aether, message.parts[1:])):
+        # Loaded where it is needed: its libraries take their time.
+        from farthing.relay.aether import nostr_subscribe
+
+        return nostr_subscribe.req(agent, caller, message, subscription_id)
     order = request_order(caller.time_ms)
     try:
         filters = parse_filters(agent, message)
@@ -47,6 +52,10 @@ def req(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
         # The client is about to be told CLOSED: nothing may come after that.
         agent.subscriptions.unsubscribe(caller.connection_id, subscription_id, order + 1, agent.now)
         raise
+
+
+def _asks_for_aether(value: object) -> bool:
+    return isinstance(value, dict) and "aether" in value
 
 
 def close(agent: Agent, caller: Caller, message: ClientMessage) -> None:

@@ -39,7 +39,13 @@ class Capabilities:
         """Pays for an event with one use of each token of a chain, the last of which is the
         author's own."""
         writes = [
-            Add(Table.LEDGER, *_key(token), {"count": 1, "gate": 1}, {}, LessThan("gate", _most(most)))
+            Add(
+                Table.LEDGER,
+                *_key(token),
+                {"count": 1, "gate": 1},
+                {},
+                LessThan("gate", _most(most)),
+            )
             for token, most in uses
         ]
         return Payment(writes, f"{REFERENCE}{uses[-1][0]}")
@@ -73,9 +79,7 @@ class Capabilities:
         for row in rows:
             item = items.get(_key(row.sk))
             revoked = None if item is None else item.get("revoked")
-            yield Issued(
-                row.sk, row.item["token"], row.item["time"], self._count(item), revoked
-            )
+            yield Issued(row.sk, row.item["token"], row.item["time"], self._count(item), revoked)
 
     @staticmethod
     def _count(item: Item | None) -> int:

@@ -5,6 +5,7 @@ What a connection subscribes to stands in `subscriptions`, and goes with the con
 
 from dataclasses import dataclass
 
+from farthing.store.noise_states import NO_NOISE, NoiseState, noise_state
 from farthing.store.subscriptions import LISTED, Subscriptions, listing
 from farthing.store.table import (
     EXPIRES,
@@ -12,6 +13,7 @@ from farthing.store.table import (
     Delete,
     Engine,
     Item,
+    Key,
     Put,
     Query,
     Table,
@@ -20,6 +22,8 @@ from farthing.store.table import (
 
 _CONNECTION = "c"
 _PROVEN = "as#"
+_AETHER = "x"
+_UNGREETED = "ungreeted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,9 @@ class Connection:
     messages: int  # so far, this one included
     base_messages: int  # at the start of the current rate window
     base_time: int
+    is_aether: bool = False  # marked: it is sent no Nostr frames
+    is_ungreeted: bool = False  # its first message was none of Nostr's
+    noise: NoiseState = NO_NOISE
 
 
 class Sessions:
@@ -39,32 +46,41 @@ class Sessions:
         self._subscriptions = subscriptions
         self._life = seconds
 
-    def connect(self, connection_id: str, challenge: str, host: str, now: int) -> None:
+    def connect(
+        self, connection_id: str, challenge: str, host: str, now: int, *, is_aether: bool = False
+    ) -> None:
         item = {"challenge": challenge, "host": host, "t": now, EXPIRES: now + self._life}
-        self._engine.write(Put(Table.SESSIONS, listing(connection_id), _CONNECTION, item))
+        if is_aether:
+            item[_AETHER] = True
+        self._engine.write(Put(Table.SESSIONS, *connection_key(connection_id), item))
 
     def visit(self, connection_id: str, now: int) -> Connection:
         """Count a message, and read what is known of the connection in the same request."""
         item = self._engine.write(
-            Add(Table.SESSIONS, listing(connection_id), _CONNECTION, {"n": 1},
+            Add(Table.SESSIONS, *connection_key(connection_id), {"n": 1},
                 {EXPIRES: now + self._life})
         )  # fmt: skip
         assert item is not None
         return _connection(connection_id, item)
 
+    def put_off_greeting(self, connection_id: str, *, is_ungreeted: bool) -> None:
+        """Note whether the challenge is still to be sent, with the first message of Nostr's."""
+        assign = {_UNGREETED: is_ungreeted}
+        self._engine.write(Add(Table.SESSIONS, *connection_key(connection_id), {}, assign))
+
     def rebase(self, connection_id: str, messages: int, now: int) -> None:
         """Begin another rate window, as if so many messages had been sent before it."""
         assign = {"m": messages, "t": now}
-        self._engine.write(Add(Table.SESSIONS, listing(connection_id), _CONNECTION, {}, assign))
+        self._engine.write(Add(Table.SESSIONS, *connection_key(connection_id), {}, assign))
 
     def get(self, connection_id: str) -> Connection | None:
-        item = self._engine.get(Table.SESSIONS, listing(connection_id), _CONNECTION)
+        item = self._engine.get(Table.SESSIONS, *connection_key(connection_id))
         return None if item is None else _connection(connection_id, item)
 
     def authenticate(self, connection: Connection, pubkey: str) -> None:
         # An attribute for each key: two that come side by side do not undo each other.
         proven = {_PROVEN + pubkey: True}
-        self._engine.write(Add(Table.SESSIONS, listing(connection.id), _CONNECTION, {}, proven))
+        self._engine.write(Add(Table.SESSIONS, *connection_key(connection.id), {}, proven))
 
     def disconnect(self, connection_id: str) -> None:
         """Forget a connection, all its subscriptions, and whatever else its partition holds."""
@@ -87,6 +103,10 @@ class Sessions:
         return number
 
 
+def connection_key(connection_id: str) -> Key:
+    return listing(connection_id), _CONNECTION
+
+
 def _connection(connection_id: str, item: Item) -> Connection:
     return Connection(
         connection_id,
@@ -96,4 +116,7 @@ def _connection(connection_id: str, item: Item) -> Connection:
         item.get("n", 0),
         item.get("m", 0),
         item.get("t", 0),
+        item.get(_AETHER, False),
+        item.get(_UNGREETED, False),
+        noise_state(item),
     )

@@ -8,12 +8,12 @@ each carries the order in which it was sent, and the later one wins.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import orjson
 
 from farthing.nostr.filters import parse_filter
-from farthing.store.spaces import NOSTR, E, Storable, Wanted
+from farthing.store.spaces import AETHER, NOSTR, E, Storable, Wanted
 from farthing.store.subscription_index import Index
 from farthing.store.table import (
     EXPIRES,
@@ -28,6 +28,9 @@ from farthing.store.table import (
     Table,
     read_all,
 )
+
+if TYPE_CHECKING:
+    from farthing.aether.events import Event as AetherEvent
 
 LISTED = "s#"
 _SUBSCRIPTION = "s"
@@ -60,8 +63,19 @@ EVENTS = Feed("i", Index(Table.SESSIONS, "i", NOSTR), parse_filter)
 # CHANGES, live: entries of the numbered log.
 CHANGES = Feed("l", Index(Table.SESSIONS, "l", NOSTR, listed=True), parse_filter, has_cursor=True)
 
+
+def _aether_filter(value: object) -> "LiveFilter[AetherEvent]":
+    # Loaded with the first such subscription: its libraries take their time.
+    from farthing.aether.filters import parse_filter
+
+    return parse_filter(value)
+
+
+# Aether events as they are stored, whatever protocol they were asked for in.
+AETHER_EVENTS = Feed("x", Index(Table.SESSIONS, "i", AETHER), _aether_filter)
+
 # Every feed of sockets: when a connection goes, what all its subscriptions have left goes too.
-FEEDS: tuple[Feed[Any], ...] = (EVENTS, CHANGES)
+FEEDS: tuple[Feed[Any], ...] = (EVENTS, CHANGES, AETHER_EVENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,8 @@ class Subscription:
     order: int
     filters: Sequence[LiveFilter[Any]]
     feed: Feed[Any] = EVENTS
+    # How its frames are written, where the feed has several ways.
+    form: str = ""
 
     @property
     def place(self) -> str:
@@ -139,6 +155,8 @@ class Subscriptions:
             "d": subscription.feed.name,
             EXPIRES: expires,
         }
+        if subscription.form:
+            item["m"] = subscription.form
         settled: bool
         _, (settled, old) = self._engine.together(
             lambda: self._engine.write_batch(hints, deferred=True),
@@ -239,7 +257,8 @@ def _subscription(
     feed, text = _feed(item["d"]), item["f"]
     # Small filters come back with every event that they match; large ones would fill the memory.
     filters = (_remembered_filters if len(text) < 4096 else _filters)(feed, text)
-    return Subscription(connection_id, subscription_id, item["o"], filters, feed)
+    form = item.get("m", "")
+    return Subscription(connection_id, subscription_id, item["o"], filters, feed, form)
 
 
 def _feed(name: str) -> Feed[Any]:
