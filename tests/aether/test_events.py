@@ -124,9 +124,8 @@ def test_sort_key() -> None:
 def test_keeping_by_kind(kinds: tuple[int, ...], expected: Keeping) -> None:
     for kind in kinds:
         assert keeping(kind) is expected
-        assert (signed(kind=kind).address is None) is (
-            expected in (Keeping.REGULAR, Keeping.EPHEMERAL)
-        )
+        is_addressed = expected in (Keeping.REPLACEABLE, Keeping.ADDRESSABLE)
+        assert (signed(kind=kind).address is not None) is is_addressed
 
 
 def test_what_the_store_asks_of_an_event() -> None:

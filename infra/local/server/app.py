@@ -14,28 +14,33 @@ from pathlib import Path
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from farthing.aether import messages
+from farthing.aether.errors import Code
 from farthing.agent.identity import publish_identity
 from farthing.agent.relay_client import SocketRelays
 from farthing.context import Agent
 from farthing.handlers import runtime
+from farthing.handlers.sockets import AETHER_HEADER, AETHER_SUBPROTOCOL, SUBPROTOCOL_HEADER
 from farthing.nostr.messages import notice
 from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.hosts import HostRules
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
 from farthing.store.sqlite import SqliteEngine
-from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Work
+from farthing.store.table import Table
+from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Stream, Work
 from infra.local.server.backlog import Backlog
 from infra.local.server.connection_limits import ConnectionLimits
+from infra.local.server.event_streams import EventStreams, notifying
 from infra.local.server.folder import CannotStart, hold_folder
-from infra.local.server.gateway import SocketContext
+from infra.local.server.gateway import SocketContext, aether_type
 from infra.local.server.http_server import HttpServer, own_name
 from infra.local.server.identity import with_identity
 from infra.local.server.meter import LocalMeter
 from infra.local.server.outbound import LocalOutbound
 from infra.local.server.packet_server import PacketServer
 from infra.local.server.peers import ensure_local_peer
-from infra.local.server.sockets import LocalConnections, Socket
+from infra.local.server.sockets import Handler, LocalConnections, Socket
 from infra.local.server.streams import StreamPump
 from infra.local.server.web_routes import WebRoutes, load_handler
 from infra.local.server.workers import LoopMailbox, Workers
@@ -43,6 +48,7 @@ from infra.local.server.write_hub import WriteHub
 
 log = logging.getLogger("farthing")
 
+AETHER_PATH = "/v1/ws"
 _PING_SECONDS = 30
 _PURGE_SECONDS = 30
 _STOP_SECONDS = 10
@@ -97,10 +103,11 @@ class Server:
         ensure_local_peer(agent.ledger, settings)
         publish_identity(agent)
         self._routes = {message.key: load_handler(message.function) for message in MESSAGES}
-        self._web = WebRoutes(settings, self._hub, self._workers, self._meter)
+        self._streams = EventStreams(agent, self._workers, self._mailbox)
+        self._web = WebRoutes(settings, self._hub, self._workers, self._meter, self._streams.serve)
         self._pump = StreamPump(
             self._engine,
-            {stream: load_handler(stream.function) for stream in STREAMS},
+            {stream: self._consumer(stream) for stream in STREAMS},
             # Beside the hub, a consumer that writes would fight for the interpreter at every row.
             {stream.function: self._hub.call for stream in STREAMS if stream.work is Work.WRITE},
         )
@@ -110,6 +117,12 @@ class Server:
             asyncio.create_task(self._purge()),
             *(asyncio.create_task(self._repeat(schedule)) for schedule in SCHEDULES),
         ]
+
+    def _consumer(self, stream: Stream) -> Handler:
+        handler = load_handler(stream.function)
+        if stream.table is Table.CHANGES:
+            return notifying(handler, self._streams.notify)
+        return handler
 
     async def _listen(self) -> None:
         limits = ConnectionLimits(self.settings)
@@ -129,6 +142,7 @@ class Server:
     async def stop(self) -> None:
         """Take nothing new, finish what is in hand, and leave a closed database behind."""
         self._stopping = True
+        self._streams.stop()
         goodbyes = [socket.close() for socket in self._connections.all()]
         self._door.close()
         await asyncio.gather(*goodbyes, self._packets.stop(_STOP_SECONDS), return_exceptions=True)
@@ -167,6 +181,7 @@ class Server:
         if request.method != "GET" or "Upgrade" not in request.headers:
             return await self._web.answer(request)
         socket = web.WebSocketResponse(
+            protocols=(AETHER_SUBPROTOCOL,) if self.settings.aether else (),
             heartbeat=_PING_SECONDS,
             timeout=_GOODBYE_SECONDS,
             compress=False,  # as API Gateway; and deflating costs more than verifying
@@ -181,11 +196,13 @@ class Server:
     ) -> web.WebSocketResponse:
         if self._stopping:
             raise web.HTTPServiceUnavailable
-        context = SocketContext(request.remote or "", own_name(request, self.settings))
+        headers = _handshake_headers(request)
+        context = SocketContext(request.remote or "", own_name(request, self.settings), headers)
         socket = Socket(
             response, request.transport, context, self._routes, self._hub, self._workers,
             self._sync_workers, self._connections,
         )  # fmt: skip
+        socket.speaks_aether = self.settings.aether and _will_speak_aether(headers)
         await self._workers.run(
             lambda: self._routes["$connect"](context.event("CONNECT", "$connect"), None)
         )
@@ -215,14 +232,42 @@ class Server:
     async def _read(self, response: web.WebSocketResponse, socket: Socket) -> None:
         most = self.settings.max_message_length
         async for message in response:
-            if message.type is not WSMsgType.TEXT:
-                # API Gateway takes no binary frames either.
+            if message.type is WSMsgType.BINARY and self._takes_binary(socket, message.data):
+                await socket.take(message.data)
+            elif message.type is not WSMsgType.TEXT:
+                # Nostr has none, and API Gateway takes none.
                 await response.close(code=WSCloseCode.UNSUPPORTED_DATA)
             elif len(message.data) > most or len(message.data.encode()) > most:
-                await response.send_str(notice(f"invalid: message over {most} bytes"))
+                await response.send_str(_too_long(most, aether=socket.speaks_aether))
                 await response.close(code=WSCloseCode.MESSAGE_TOO_BIG)
             else:
                 await socket.take(message.data)
+
+    def _takes_binary(self, socket: Socket, octets: bytes) -> bool:
+        if not self.settings.aether:
+            return False
+        return socket.speaks_aether or aether_type(octets) is not None
+
+
+def _handshake_headers(request: web.BaseRequest) -> dict[str, str]:
+    """The headers that say which protocol a client will speak, as the edge makes them."""
+    headers = {}
+    if SUBPROTOCOL_HEADER in request.headers:
+        headers[SUBPROTOCOL_HEADER] = request.headers[SUBPROTOCOL_HEADER]
+    if request.path == AETHER_PATH:
+        headers[AETHER_HEADER] = "1"
+    return headers
+
+
+def _will_speak_aether(headers: dict[str, str]) -> bool:
+    return AETHER_HEADER in headers or AETHER_SUBPROTOCOL in headers.get(SUBPROTOCOL_HEADER, "")
+
+
+def _too_long(most: int, *, aether: bool) -> str:
+    text = f"message over {most} bytes"
+    if not aether:
+        return notice(f"invalid: {text}")
+    return messages.error(Code.TOO_LARGE, text).octets.decode()
 
 
 def _spare_the_collector() -> None:

@@ -92,7 +92,8 @@ def parse_stream_request(agent: Agent, event: Event) -> StreamRequest:
     query = parse_qs(event.get("rawQueryString") or "")
 
     def parameter(name: str) -> str:
-        return query.get(name, [""])[0]
+        values: list[str] = query.get(name, [""])
+        return values[0]
 
     subscription = find_subscription(agent, parameter("subscription_id"))
     named = header(event, "last-event-id") or parameter("last_event_id")

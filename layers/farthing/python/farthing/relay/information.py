@@ -31,6 +31,11 @@ def relay_information(settings: Settings) -> dict[str, Any]:
             "asset_scale": settings.asset_scale,
         },
     }
+    if settings.aether:
+        # Loaded where it is needed: its libraries take their time.
+        from farthing.relay.aether.information import aether_information
+
+        document["aether"] = aether_information(settings)
     if settings.is_free:
         del document["payments_url"], document["fees"]
     return {name: value for name, value in document.items() if value != ""}

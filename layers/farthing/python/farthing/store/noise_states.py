@@ -1,4 +1,4 @@
-"""What is kept of Noise sessions, sealed by whoever uses it: the state, and which counters were used.
+"""What is kept of Noise sessions: the state, sealed by its user, and which counters were used.
 
 The state stands in the connection's own item. So it comes with the request that counts a message,
 and the number of an outgoing frame comes with the key that seals it, in one request.

@@ -12,7 +12,7 @@ from farthing.relay.caller import Caller
 def event(agent: Agent, caller: Caller, message: ClientMessage) -> str:
     """The OK that answers an EVENT."""
     body = message.parts[0]
-    claimed = body.get("event_id")
+    claimed = body.get("event_id") if isinstance(body, dict) else None
     try:
         done = publish(agent, Publish(body), ip=caller.ip, beside=caller.arrive)
     except AetherError as error:
