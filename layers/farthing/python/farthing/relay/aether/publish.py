@@ -170,7 +170,7 @@ def _answer(event: Event, outcome: Outcome) -> Accepted:
             return Accepted(event.id)
         case Outcome.DUPLICATE:
             return Accepted(event.id, DUPLICATE)
-    raise Superseded("a newer version is stored", event_id=event.id)
+    raise Superseded("superseded: a newer version is stored", event_id=event.id)
 
 
 def quote(agent: Agent, value: object) -> dict[str, Any]:

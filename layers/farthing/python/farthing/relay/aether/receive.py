@@ -56,16 +56,18 @@ class _Answering:
         except NotAether:
             if not self._caller.arrive().is_aether:
                 raise
+            if isinstance(frame, str):  # of unknown format: all can read JSON
+                self._channel = Channel(_JSON_TEXT)
             reply = messages.error(Code.INVALID_MESSAGE, "expected an Aether message")
         return None if reply is None else self._send(reply)
 
     def _read_and_serve(self, frame: str | bytes) -> Outgoing | None:
         sub_id = None
         try:
-            self._check_length(frame)
             message = messages.read(frame)
             self._channel = Channel(message.envelope)
             sub_id = _claimed_sub_id(message)
+            self._check_length(frame)
             reply = self._serve(message)
         except Overtaken:
             reply = None
