@@ -14,8 +14,7 @@ only those become peers:
     max_balance = max(1, min(cap, budget x score / scores of all of them))
 
 Whatever the graph looks like, all of them together have no more than `budget` and a unit each, and
-none has more than `cap`. It is never 0, which in a peer's record means that it has no limit of its
-own.
+none has more than `cap`. It is never 0, which would make a peer pay in advance.
 """
 
 import time

@@ -46,12 +46,18 @@ _READ = _all(_on(Table.POSTINGS, _QUERY), _on(Table.EVENTS, _GET_MANY))
 _STORE = _all(_on(Table.EVENTS, _GET, _GET_MANY, _PUT, _DELETE), _on(Table.POSTINGS, _WRITE_MANY))
 _READ_LOG = _all(_on(Table.CHANGES, _GET, _QUERY), _on(Table.EVENTS, _GET_MANY))
 
+_RULES = _on(Table.LEDGER, _GET, _QUERY)  # the operator's rules
+# Events of an author that is banned, or asks to vanish.
+_REMOVE = _all(
+    _READ, _on(Table.EVENTS, _GET, _PUT), _on(Table.POSTINGS, _WRITE_MANY),
+)  # fmt: skip
+
 _VERBS: Mapping[str, Permissions] = {
     "auth": _ARRIVE,
     "changes": _all(_SUBSCRIBE, _READ_LOG, _on(Table.SESSIONS, _GET)),
     "close": _all(_ARRIVE, _on(Table.SESSIONS, _PUT, _WRITE_MANY)),
     "count": _all(_ARRIVE, _READ),
-    "event": _all(_ARRIVE, _STORE, _FORGET),  # ephemeral events are passed on at once
+    "event": _all(_ARRIVE, _STORE, _FORGET, _RULES),  # ephemeral events are passed on at once
     "negentropy": _all(
         _ARRIVE, _READ, _on(Table.SESSIONS, _GET, _PUT, _QUERY), _on(Table.EVENTS, _GET)
     ),
@@ -63,21 +69,22 @@ TABLES: Mapping[str, Permissions] = {
     "default": _all(*_VERBS.values()),
     "connect": _on(Table.SESSIONS, _PUT),
     "disconnect": _FORGET,
-    "events": _STORE,
+    "events": _all(_STORE, _RULES),
     "fanout": _all(_FORGET, _on(Table.SESSIONS, _GET)),
     "identity": {},
     "ilp": _all(
         _STORE,
         _ARRIVE,
-        _on(Table.LEDGER, _GET, _GET_MANY, _PUT, _UPDATE, _DELETE),
+        _RULES,
+        _on(Table.LEDGER, _GET_MANY, _PUT, _UPDATE, _DELETE),
         _on(Table.ROUTES, _GET, _GET_MANY),
     ),
     "info": {},
     "push": _all(_FORGET, _READ_LOG, _on(Table.SESSIONS, _GET, _UPDATE)),
     "quotes": {},
-    "sequencer": _on(Table.CHANGES, _GET, _PUT),
+    "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
     "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
-    "sweeper": _on(Table.LEDGER, _QUERY, _UPDATE, _DELETE),
+    "sweeper": _all(_on(Table.LEDGER, _QUERY, _UPDATE, _DELETE), _REMOVE),
     "upkeep": _all(
         _STORE,
         _READ,

@@ -1,4 +1,4 @@
-"""A client of the relay that speaks Aether: in JSON or frames, as text or binary, plain or by Noise.
+"""A client that speaks Aether: in JSON or frames, as text or binary, plain or by Noise.
 
 It uses our codec and our Noise; both are held to other implementations in tests/aether.
 """
@@ -85,9 +85,7 @@ class AetherClient:
 
     def seal(self, message: Outgoing) -> bytes:
         assert self.session is not None
-        payload = noise.seal(
-            self.session.send_key, self._sent, messages.inner(message, self.inner)
-        )
+        payload = noise.seal(self.session.send_key, self._sent, messages.inner(message, self.inner))
         self._sent += 1
         return payload
 
@@ -172,9 +170,7 @@ class AetherClient:
         body = {"type": "hello", "version": 1, "formats": ["flatbuffers", "json"], **fields}
         octets = orjson.dumps(body)
         self.hello_octets = octets
-        self.send_frame(
-            messages.write(Outgoing(BY_WORD["hello"], octets), self.envelope)
-        )
+        self.send_frame(messages.write(Outgoing(BY_WORD["hello"], octets), self.envelope))
         message = messages.read(self.receive_frame())
         self.welcome_octets = message.octets
         return dict(message.body)

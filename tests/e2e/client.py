@@ -53,17 +53,19 @@ class Background:
 class RawClient:
     """One connection. Frames that a wait passes over stay in `inbox` for a later one."""
 
-    def __init__(self, background: Background, url: str) -> None:
+    def __init__(
+        self, background: Background, url: str, headers: dict[str, str] | None = None
+    ) -> None:
         self._background = background
         self.url = url
         self.inbox: list[Frame] = []
-        self._session, self._socket = background.run(self._connect(url))
+        self._session, self._socket = background.run(self._connect(url, headers))
 
     @staticmethod
     async def _connect(
-        url: str,
+        url: str, headers: dict[str, str] | None
     ) -> tuple[aiohttp.ClientSession, aiohttp.ClientWebSocketResponse]:
-        session = aiohttp.ClientSession()
+        session = aiohttp.ClientSession(headers=headers)
         try:
             return session, await session.ws_connect(url, max_msg_size=0)
         except BaseException:

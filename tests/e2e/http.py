@@ -30,6 +30,7 @@ def request(
     return background.run(ask())
 
 
-def metrics(background: Background, relay: RelayProcess) -> dict[str, str]:
+def metrics(background: Background, relay: RelayProcess) -> dict[str, float]:
     text = request(background, "GET", f"{relay.http}/metrics").body
-    return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(number) for name, number in lines}

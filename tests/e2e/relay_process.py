@@ -49,11 +49,11 @@ class RelayProcess:
     def __init__(self, data: Path, **settings: object) -> None:
         self.data = data
         self.settings = settings
-        self._log_path = data.parent / f"{data.name}.log"
+        self.log_path = data.parent / f"{data.name}.log"
         self.welcome: dict[str, str] = {}
 
     def start(self) -> "RelayProcess":
-        with self._log_path.open("a") as log:
+        with self.log_path.open("a") as log:
             self.process = launch(self.data, self.settings, log)
         hung = threading.Timer(_START_SECONDS, self.process.kill)
         hung.start()
@@ -94,7 +94,7 @@ class RelayProcess:
 
     @property
     def log(self) -> str:
-        return self._log_path.read_text()
+        return self.log_path.read_text()
 
     @property
     def is_running(self) -> bool:

@@ -252,7 +252,9 @@ def test_both_protocols_on_one_connection(
     assert client.receive()[0] == "AUTH"
     assert client.receive()[:3] == ["OK", note["id"], True]
     client.send("REQ", "s", {"ids": [note["id"]]})
-    client.send_text(json.dumps({"type": "subscribe", "sub_id": "s", "filters": [{"ids": [event.id]}]}))
+    client.send_text(
+        json.dumps({"type": "subscribe", "sub_id": "s", "filters": [{"ids": [event.id]}]})
+    )
     frames = [client.receive() for _ in range(4)]
     assert frames[0][:2] == ["EVENT", "s"]
     assert frames[1] == ["EOSE", "s"]

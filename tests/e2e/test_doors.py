@@ -9,9 +9,11 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 from aiohttp import web
+from multidict import CIMultiDict
 
 from farthing.settings import Settings
-from infra.local.server.connection_limits import ConnectionLimits, visitor_at
+from infra.local.server.client_address import Proxies, visitor_of
+from infra.local.server.connection_limits import ConnectionLimits
 from infra.local.server.http_server import HttpServer, own_name
 from tests.e2e.authors import Author
 from tests.e2e.client import WAIT_SECONDS, Background, RawClient
@@ -71,8 +73,7 @@ class TestConnections:
         ],
     )
     def test_who_counts_as_one(self, address: str, other: str, same: bool) -> None:
-        one, two = (visitor_at(Transport(each)) for each in (address, other))  # type: ignore[arg-type]
-        assert (one == two) is same
+        assert (visitor_of(address) == visitor_of(other)) is same
 
     def test_so_many_in_all(self, start_relay, connect, background: Background) -> None:
         relay = start_relay(**OPEN, max_connections=3)
@@ -90,13 +91,12 @@ class TestRequests:
     def test_so_many_of_an_address(self) -> None:
         now = [1000.0]
         limits = ConnectionLimits(Settings(requests_per_second=1, request_burst=5), lambda: now[0])
-        one, again, other, proxy = knock(limits, "10.0.0.1", "10.0.0.1", "10.0.0.2", "127.0.0.1")
+        one, other, here = map(visitor_of, ("10.0.0.1", "10.0.0.2", "127.0.0.1"))
         assert [limits.is_too_fast(one) for _ in range(6)] == [*[False] * 5, True]
-        assert limits.is_too_fast(again)  # a new connection is no new beginning
         assert not limits.is_too_fast(other)
-        assert not any(limits.is_too_fast(proxy) for _ in range(9))
+        assert not any(limits.is_too_fast(here) for _ in range(9))
         now[0] += 3
-        assert [limits.is_too_fast(one) for _ in range(2)] == [False, True]
+        assert [limits.is_too_fast(one) for _ in range(3)] == [False, False, True]
 
     @pytest.mark.parametrize(("path", "status"), [("/", 429), ("/ilp", 200)])
     def test_packets_are_counted_by_their_peer(
@@ -104,17 +104,136 @@ class TestRequests:
     ) -> None:
         limits = ConnectionLimits(Settings(requests_per_second=1, request_burst=0))
         (visit,) = knock(limits, "10.0.0.1")
-        request: Any = SimpleNamespace(transport=visit, path=path)
+        request = a_request(visit, path)
 
         async def ask() -> int:
-            doors = HttpServer(lambda request: asyncio.sleep(0, None), Settings(), limits)
-            try:
-                await doors.request_handler(request)
-            except web.HTTPException as refused:
-                return refused.status
-            return 200
+            doors = HttpServer(lambda _: asyncio.sleep(0, web.Response()), Settings(), limits)
+            return (await doors.request_handler(request)).status
 
         assert background.run(ask()) == status
+
+
+class FakeRequest(dict[str, Any]):
+    """As much of a request as the doors look at."""
+
+    def __init__(self, transport: Any, path: str, headers: dict[str, str]) -> None:
+        super().__init__()
+        self.transport = transport
+        self.path = path
+        self.headers = CIMultiDict(headers)
+
+
+def a_request(transport: Any, path: str, **headers: str) -> Any:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return FakeRequest(transport, path, named)
+
+
+PROXY = "10.9.9.9"
+
+
+class TestProxies:
+    @pytest.mark.parametrize(
+        ("headers", "client"),
+        [
+            ({}, PROXY),
+            ({"X-Forwarded-For": "1.2.3.4"}, "1.2.3.4"),
+            ({"X-Forwarded-For": "6.6.6.6, 1.2.3.4"}, "1.2.3.4"),  # the left is anybody's word
+            ({"X-Forwarded-For": "6.6.6.6, 1.2.3.4, 10.9.9.8"}, "1.2.3.4"),  # two proxies
+            ({"X-Forwarded-For": "1.2.3.4:5678"}, "1.2.3.4"),
+            ({"X-Forwarded-For": "[2001:db8::1]:5678"}, "2001:db8::1"),
+            ({"X-Forwarded-For": "10.9.9.7"}, "10.9.9.7"),  # none but proxies
+            ({"X-Forwarded-For": "1.2.3.4, _hidden"}, "unknown"),
+            ({"X-Forwarded-For": ""}, PROXY),
+            ({"X-Forwarded-For": "," * 9999}, "unknown"),
+            ({"Forwarded": "for=1.2.3.4"}, "1.2.3.4"),
+            ({"Forwarded": 'for=6.6.6.6, for="[2001:db8::1]:80";proto=https'}, "2001:db8::1"),
+            ({"Forwarded": "by=6.6.6.6;For=1.2.3.4"}, "1.2.3.4"),
+            ({"Forwarded": "for=_hidden"}, "unknown"),
+            ({"Forwarded": "proto=https"}, PROXY),
+            ({"Forwarded": "for=1.2.3.4", "X-Forwarded-For": "1.2.3.4"}, "1.2.3.4"),
+            (
+                {"Forwarded": "for=6.6.6.6", "X-Forwarded-For": "1.2.3.4"},
+                "unknown",
+            ),  # one is forged
+        ],
+    )
+    def test_a_trusted_one_names_the_client(self, headers: dict[str, str], client: str) -> None:
+        proxies = Proxies(["10.9.9.0/24"])
+        assert proxies.client(PROXY, CIMultiDict(headers)) == client
+
+    def test_whoever_hides_is_counted_with_all_who_hide(self) -> None:
+        """A forged header on the way through a proxy on this machine must not lift the limits."""
+        forged = CIMultiDict({"Forwarded": "for=127.0.0.1", "X-Forwarded-For": "1.2.3.4"})
+        client = Proxies(["127.0.0.1"]).client("127.0.0.1", forged)
+        assert visitor_of(client) == "unknown"
+
+    def test_nobody_else_does(self) -> None:
+        headers = CIMultiDict({"X-Forwarded-For": "1.2.3.4"})
+        assert Proxies(["10.9.9.0/24"]).client("10.9.8.1", headers) == "10.9.8.1"
+        assert Proxies([]).client("127.0.0.1", headers) == "127.0.0.1"
+
+    def test_requests_behind_one_are_counted_by_client(self, background: Background) -> None:
+        settings = Settings(
+            requests_per_second=1, request_burst=1, trusted_proxies=(PROXY,),
+            max_connections_per_address=1,
+        )  # fmt: skip
+        limits = ConnectionLimits(settings, lambda: 0)
+        visits = knock(limits, PROXY, PROXY)  # a proxy speaks for many
+        assert all(visit.is_open for visit in visits)
+
+        async def ask(client: str) -> int:
+            doors = HttpServer(lambda _: asyncio.sleep(0, web.Response()), settings, limits)
+            request = a_request(visits[0], "/", X_Forwarded_For=client)
+            return (await doors.request_handler(request)).status
+
+        asked = [background.run(ask(client)) for client in ("1.1.1.1", "1.1.1.1", "2.2.2.2")]
+        assert asked == [200, 429, 200]
+
+    def test_sockets_behind_one_are_counted_by_client(
+        self, start_relay, background: Background
+    ) -> None:
+        relay = start_relay(**OPEN, trusted_proxies="127.0.0.1", max_connections_per_address=1)
+
+        def connect(client: str) -> RawClient:
+            return RawClient(background, relay.url, headers={"X-Forwarded-For": client})
+
+        first, other = connect("1.1.1.1"), connect("2.2.2.2")
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            connect("1.1.1.1")
+        assert refused.value.status == 503
+        first.close()
+        other.close()
+
+
+def test_messages_of_an_address_are_counted_over_its_connections(
+    start_relay, background: Background
+) -> None:
+    """A client with many connections has no more than its share."""
+    relay = start_relay(
+        **OPEN, trusted_proxies="127.0.0.1", address_messages_per_second=1, address_message_burst=20
+    )
+
+    def connect(client: str) -> RawClient:
+        return RawClient(background, relay.url, headers={"X-Forwarded-For": client})
+
+    many, other = [connect("1.1.1.1") for _ in range(3)], connect("2.2.2.2")
+    refused = 0
+    for number in range(30):
+        client = many[number % 3]
+        client.send("REQ", "r", {"kinds": [1], "limit": 1})
+        answer = client.receive()
+        while answer[0] == "AUTH":
+            answer = client.receive()
+        if answer[0] == "CLOSED":
+            assert answer[1] == "r"
+            assert answer[2].startswith("rate-limited: ")
+            refused += 1
+        else:
+            assert answer == ["EOSE", "r"]
+    assert 0 < refused <= 10
+    assert other.count({"kinds": [1]}) == {"count": 0}
+    for client in (*many, other):
+        client.close()
 
 
 def connect_when_there_is_room(background: Background, relay: RelayProcess) -> RawClient:

@@ -241,3 +241,18 @@ def test_a_server_that_listens_everywhere_announces_an_address_that_exists(
     document = json.loads(request(background, "GET", relay.http, NOSTR_JSON).body)
     assert document["ilp"]["endpoint"] == f"http://127.0.0.1:{relay.port}/ilp"
     assert "0.0.0.0" not in json.dumps(document)
+
+
+def test_all_that_is_kept_is_the_owners_alone(relay: RelayProcess):
+    assert relay.data.stat().st_mode & 0o777 == 0o700
+    kept = {path.name: path.stat().st_mode & 0o777 for path in relay.data.iterdir()}
+    assert {"farthing.db", "lock", "peer-token", "secret-key"} <= kept.keys()
+    assert set(kept.values()) == {0o600}
+
+
+def test_a_key_that_others_could_read_is_closed_to_them(tmp_path, start_relay):
+    relay = start_relay()
+    relay.stop()
+    (relay.data / "secret-key").chmod(0o644)
+    relay.start()
+    assert (relay.data / "secret-key").stat().st_mode & 0o777 == 0o600

@@ -9,6 +9,7 @@ from farthing.ilp.money import decimal, readable, with_units
 from infra.local.commands.relay_address import relay
 from infra.local.commands.terminal import (
     event_id,
+    event_line,
     filter_json,
     moment,
     npub,
@@ -16,7 +17,6 @@ from infra.local.commands.terminal import (
     pubkey,
     whole_number,
 )
-from infra.local.commands.watch import event_line
 
 KEY = "3bf0c63fcb93463407af97a5e5ee64fa883d107ef9e558472c4eb9aaaefa459d"
 NPUB = "npub180cvv07tjdrrgpa0j7j7tmnyl2yr6yr7l8j4s3evf6u64th6gkwsyjh6w6"

@@ -1,6 +1,7 @@
 """Each handler with its sample payload: what it answers, and what it does."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -190,6 +191,19 @@ class TestInfo:
         assert limits["max_subid_length"] == 64
         assert limits["payment_required"] is False
         assert "" not in document.values()
+
+    def test_the_changes_feed_is_named_for_strict_clients_too(
+        self, agent: Agent, invoke: Invoke
+    ) -> None:
+        document = body(invoke("info"))
+        assert document["supported_nips"][-1] == "CF"
+        assert document["changes_feed"] is True
+
+        strict = replace(agent, settings=replace(agent.settings, list_changes_feed=False))
+        runtime.install(strict)
+        document = body(invoke("info"))
+        assert all(type(nip) is int for nip in document["supported_nips"])
+        assert document["changes_feed"] is True
 
     def test_a_browser_gets_a_page(self, invoke: Invoke) -> None:
         event = sample("info")

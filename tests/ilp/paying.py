@@ -41,7 +41,7 @@ def expiry(agent: Agent, seconds: float = 30.0) -> datetime:
 
 
 def price_of(agent: Agent, event: Event) -> int:
-    return agent.settings.tariff.price(event.kind, len(dumps_event(event)))
+    return agent.settings.tariff.price_event(event, len(dumps_event(event)))
 
 
 def packet(agent: Agent, event: Event, *, secret: bytes = ALICE, **changes: Any) -> Prepare:

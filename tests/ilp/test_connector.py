@@ -65,6 +65,7 @@ def test_the_steps_stand_in_their_order() -> None:
         ],
         [
             "answer_configuration",
+            "check_free_rate",
             "answer_repeat",
             "choose_next_hop",
             "make_onward_packet",

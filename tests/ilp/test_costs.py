@@ -7,6 +7,7 @@ import pytest
 from farthing.connector.requests import OCTETS, receive_packet
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, decode_reply, encode
+from farthing.relay.moderation import rules
 from farthing.store.counting import Cost, CountingEngine
 from farthing.store.sqlite import SqliteEngine
 from tests.ilp.paying import TOKEN, note, packet, paid_agent
@@ -29,6 +30,7 @@ def agent(counting: CountingEngine, clock: Clock) -> Agent:
 
 def cost_of(agent: Agent, engine: CountingEngine, body: bytes, **headers: str) -> tuple[Any, Cost]:
     given = {"content-type": OCTETS, "authorization": f"Bearer {TOKEN}", **headers}
+    rules(agent)  # read once by a process, and then their version once in half a second
     engine.reset()
     reply = decode_reply(receive_packet(agent, given, body).body)
     return reply, engine.reset()

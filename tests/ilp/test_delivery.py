@@ -15,6 +15,7 @@ from farthing.nostr.events import Event
 from farthing.relay.quotes import quote_event
 from farthing.store.ledger import Balance, Peer
 from farthing.store.receipts import Stored
+from farthing.store.settlements import Settlement
 from farthing.store.table import Table
 from tests.ilp.paying import (
     PAYER,
@@ -202,8 +203,46 @@ def test_zero_amounts_do_not_touch_the_balance(agent_with: Any) -> None:
     assert isinstance(pay(full, note("free"), amount=0), Fulfill)
     assert code_of(pay(full, note("tipped"), amount=1)) == "T04"
     assert full.ledger.balance(PAYER.id) == before
-    assert len(list(full.ledger.receipts(PAYER.id))) == 2
+    assert len(list(full.ledger.receipts(PAYER.id))) == 1, "an amount of 0 leaves no receipt"
     check_books(full)
+
+
+@pytest.mark.parametrize("kind", [1, 0, 5, 30023])
+def test_a_free_event_is_stored_once_and_fulfilled_again(agent_with: Any, kind: int) -> None:
+    event = signed(kind=kind)
+    free = agent_with(free_pubkeys=frozenset({event.pubkey}))
+    free.ledger.add_peer(OTHER)
+    prepare = packet(free, event, amount=0)
+    assert_fulfilled(send(free, prepare), prepare)
+    after = without_postings(free)
+    assert_fulfilled(send(free, prepare), prepare)
+    assert without_postings(free) == after
+    assert code_of(send(free, prepare, OTHER)) == "F99"
+    assert list(free.ledger.receipts(PAYER.id)) == []
+    check_books(free)
+    # Once it would cost something, it counts as unpaid, as an event does that came by WebSocket.
+    assert len(audit(agent_with()).differences) == 1
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_a_peer_that_pays_in_advance_spends_what_it_has_paid(either: Agent, limit: int) -> None:
+    prepaid = Peer("prepaid", "3" * 64, max_balance=limit)
+    either.ledger.add_peer(prepaid)
+    first, second, third = (note(text) for text in ("one", "two", "three"))
+    assert code_of(pay(either, first, prepaid)) == "T04"
+    price = price_of(either, first)
+    either.settlements.receive(Settlement("prepaid", "key", 2 * price, True, START))
+    assert isinstance(pay(either, first, prepaid), Fulfill)
+    assert isinstance(pay(either, second, prepaid), Fulfill)
+    assert posted(either, prepaid) == 0
+    assert code_of(pay(either, third, prepaid)) == "T04"
+    check_books(either)
+
+
+def test_without_a_limit_of_its_own_a_peer_has_that_of_the_settings(agent_with: Any) -> None:
+    assert code_of(pay(agent_with(max_balance=0), note())) == "T04"
+    assert agent_with().settings.max_balance == 10**9
+    assert isinstance(pay(agent_with(), note()), Fulfill)
 
 
 # Kinds with a life of their own

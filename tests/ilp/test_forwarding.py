@@ -6,6 +6,7 @@ from functools import cache
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,17 @@ from farthing.connector.incoming import IncomingPacket
 from farthing.connector.peering import derived_token
 from farthing.connector.requests import receive_packet
 from farthing.context import Agent
-from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_reply, encode
+from farthing.ilp.packet import (
+    Fulfill,
+    Prepare,
+    Reject,
+    decode_prepare,
+    decode_reply,
+    encode,
+)
 from farthing.nostr.events import Event, public_key_of
 from farthing.ports.outbound import OutboundFailed, OutboundTimeout, Response
+from farthing.store.counting import CountingEngine
 from farthing.store.ledger import Hold, Ledger, Peer, hash_token
 from farthing.store.routes import Route
 from farthing.store.sqlite import SqliteEngine
@@ -330,6 +339,55 @@ def test_a_packet_without_an_amount_goes_through_and_costs_nothing(town: Town) -
     assert isinstance(town.pay("alice", "eve", 0), Fulfill)
     assert town.wire.seen == ["bob", "eve"]
     assert town.money() == {}
+    assert list(town.agent("alice").ledger.receipts("payer")) == []
+    assert list(town.agent("bob").ledger.receipts("alice")) == []
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_packets_without_an_amount_have_a_rate_of_their_own(town: Town, alone: bool) -> None:
+    alice = town.agent("alice")
+    slow = replace(alice.settings, free_packets_per_minute=2)
+    town.wire.agents["alice"] = replace(alice, settings=slow, alone=alone, _parts={})
+    free = [town.pay("alice", "eve", 0) for _ in range(3)]
+    assert [reply.code for reply in free if isinstance(reply, Reject)] == ["F04", "F04", "T05"]
+    assert isinstance(town.pay("alice", "eve", town.price("eve") + 2 * FEE), Fulfill)
+    town.clock.now += 60
+    assert isinstance(town.pay("alice", "eve", 0), Fulfill), "eve has been paid for it"
+
+
+@pytest.mark.parametrize(("amount", "fee"), [(1, None), (2, 1), (999, 1), (1000, 1), (2500, 2)])
+def test_there_is_a_least_fee(town: Town, amount: int, fee: int | None) -> None:
+    bob = town.agent("bob")
+    cheap = replace(bob.settings, forward_fee=0, forward_fee_ppm=1000)
+    town.wire.agents["bob"] = replace(bob, settings=cheap, _parts={})
+    before = Wire.post
+    sent: list[int] = []
+
+    def record(wire: Wire, url: str, headers: Mapping[str, str], body: bytes, time: float) -> Any:
+        if "eve" in url:
+            sent.append(decode_prepare(body).amount)
+        return before(wire, url, headers, body, time)
+
+    Wire.post = record  # type: ignore[method-assign]
+    try:
+        reply = town.pay("bob", "eve", amount)
+    finally:
+        Wire.post = before  # type: ignore[method-assign]
+    assert isinstance(reply, Reject)
+    assert reply.code == ("R01" if fee is None else "F04")
+    assert sent == ([] if fee is None else [amount - fee])
+
+
+def test_a_forwarded_packet_without_an_amount_costs_one_write(town: Town) -> None:
+    alice = town.agent("alice")
+    counting = CountingEngine(alice.engine)
+    town.wire.agents["alice"] = replace(alice, engine=counting, _parts={})
+    eve = town.agent("eve")
+    town.wire.agents["eve"] = replace(eve, settings=replace(eve.settings, price_per_byte=0))
+    town.pay("alice", "eve", 0)
+    counting.reset()
+    assert isinstance(town.pay("alice", "eve", 0), Fulfill)
+    assert counting.reset().write_units == 1  # the rate
 
 
 def test_strangers_cannot_fill_the_memory_of_routes(town: Town) -> None:

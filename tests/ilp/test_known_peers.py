@@ -71,6 +71,7 @@ def test_without_seconds_nothing_is_remembered(counting: CountingEngine, clock: 
     [
         (Peer("x", "1" * 64), DEFAULT),
         (Peer("x", "1" * 64, max_balance=7, pubkey=EVE_KEY, from_follows=True), 7),
+        (Peer("x", "1" * 64, max_balance=0, pubkey=EVE_KEY, from_follows=True), 0),
         (Peer("x", "1" * 64, pubkey=EVE_KEY), 42),
         (Peer("x", "1" * 64, pubkey=EVE_KEY, from_follows=True), 42),
         (Peer("x", "1" * 64, pubkey="f" * 64, from_follows=True), FOLLOWED),

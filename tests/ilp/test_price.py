@@ -39,6 +39,8 @@ def tariffs(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "price_per_byte": draw(PRICES),
         "price_kinds": {str(kind): price for kind, price in kinds.items()},
+        "price_per_tag": draw(PRICES),
+        "free_tags": draw(st.integers(0, 20)),
         "asset_code": draw(st.sampled_from(["USD", "XRP", "EUR"])),
         "asset_scale": draw(st.integers(0, 18)),
     }
@@ -46,15 +48,26 @@ def tariffs(draw: st.DrawFn) -> dict[str, Any]:
 
 def naive_price(tariff: dict[str, Any], event: Event) -> int:
     flat = tariff["price_kinds"].get(str(event.kind))
-    return len(dumps_event(event)) * tariff["price_per_byte"] if flat is None else flat
+    if flat is not None:
+        return flat
+    if tariff["price_per_byte"] == 0:
+        return 0
+    by_size = len(dumps_event(event)) * tariff["price_per_byte"]
+    indexed = {(tag[0], tag[1]) for tag in event.tags if len(tag[0]) == 1 and len(tag) > 1}
+    return max(by_size, (len(indexed) - tariff["free_tags"]) * tariff["price_per_tag"])
 
 
 @settings(max_examples=60, deadline=None)
-@given(tariffs(), st.sampled_from(KINDS), st.text(max_size=80))
-def test_every_price_is_the_same(tariff: dict[str, Any], kind: int, content: str) -> None:
+@given(tariffs(), st.sampled_from(KINDS), st.text(max_size=80), st.integers(0, 40))
+def test_every_price_is_the_same(
+    tariff: dict[str, Any], kind: int, content: str, tags: int
+) -> None:
     clock = Clock()
-    agent = paid_agent(MemoryEngine(clock=clock), clock, **tariff)
-    event = signed(kind=kind, content=content)
+    agent = paid_agent(MemoryEngine(clock=clock), clock, max_balance=10**15, **tariff)
+    labels = [["t", f"{number}"] for number in range(tags)]
+    event = signed(
+        kind=kind, content=content, tags=[*labels, *labels[:3], ["title", "long"], ["x"]]
+    )
     price = naive_price(tariff, event)
     asset = {name: tariff[name] for name in ("asset_code", "asset_scale")}
 
@@ -65,13 +78,14 @@ def test_every_price_is_the_same(tariff: dict[str, Any], kind: int, content: str
         terms_from_information(relay_information(agent.settings)),
     ]
     for terms in stated:
-        assert terms.tariff.price(kind, len(dumps_event(event))) == price
+        assert terms.tariff.price_event(event, len(dumps_event(event))) == price
     assert len({(t.destination, t.endpoint, t.pubkey) for t in stated}) == 1
     assert {
         "asset_code": stated[0].tariff.asset_code,
         "asset_scale": stated[0].tariff.asset_scale,
     } == asset
-    for quote in (quote_event(agent, event), quote_size(agent, kind, len(dumps_event(event)))):
+    size = len(dumps_event(event))
+    for quote in (quote_event(agent, event), quote_size(agent, kind, size, tags)):
         assert quote["price"] == str(price)
         assert quote | asset == quote
     check_information(relay_information(agent.settings), tariff)
@@ -85,8 +99,9 @@ def test_every_price_is_the_same(tariff: dict[str, Any], kind: int, content: str
         assert orjson.loads(refusal.data) == details
         assert posted(agent) == 0
     assert isinstance(pay(agent, event, amount=price), Fulfill)
-    (receipt,) = agent.ledger.receipts(PAYER.id)
-    assert (receipt.price, receipt.amount, posted(agent)) == (price, price, price)
+    receipts = [(each.price, each.amount) for each in agent.ledger.receipts(PAYER.id)]
+    assert receipts == ([(price, price)] if price else [])
+    assert posted(agent) == price
 
 
 def check_information(document: dict[str, Any], tariff: dict[str, Any]) -> None:
@@ -230,3 +245,32 @@ def test_a_payment_made_from_the_terms_is_taken(agent: Agent, clock: Clock) -> N
     reply = send(agent, payment.prepare)
     assert_fulfilled(reply, payment.prepare)
     assert reply == Fulfill(payment.fulfillment)
+
+
+@pytest.mark.parametrize("tags", [0, 1, 5, 16])
+def test_ordinary_events_cost_their_bytes(agent: Agent, tags: int) -> None:
+    event = signed(tags=[["t", f"{number}"] for number in range(tags)])
+    assert quote_event(agent, event)["price"] == str(len(dumps_event(event)) * 10)
+
+
+def test_a_long_follow_list_costs_its_bytes(agent: Agent) -> None:
+    """Its tags are long: their bytes pay for their index entries."""
+    event = signed(kind=3, tags=[["p", f"{number:064x}"] for number in range(300)])
+    assert quote_event(agent, event)["price"] == str(len(dumps_event(event)) * 10)
+
+
+def test_two_thousand_short_tags_pay_for_their_index_entries(agent: Agent) -> None:
+    event = signed(tags=[["t", f"{number}"] for number in range(1800)])
+    tariff = agent.settings.tariff
+    price = int(quote_event(agent, event)["price"])
+    assert price == (1800 - tariff.free_tags) * tariff.per_tag
+    assert price > 4 * len(dumps_event(event)) * tariff.per_byte
+    refusal = pay(agent, event, amount=price - 1)
+    assert isinstance(refusal, Reject)
+    assert orjson.loads(refusal.data)["price"] == str(price)
+
+
+@pytest.mark.parametrize("tags", [-1, "3", 1.5, True, None, 10**6])
+def test_quotes_for_what_is_no_number_of_tags(agent: Agent, tags: object) -> None:
+    with pytest.raises(InvalidQuoteRequest):
+        quote_size(agent, 1, 100, tags)

@@ -110,7 +110,8 @@ class Stage:
         """Only who has been given the key has it here."""
         settings = self.agent.settings
         known = settings if function in KEY else replace(settings, secret_key="")
-        agent = replace(self.agent, settings=known, meter=CountingMeter())
+        # Nothing is remembered from another function's calls, which run in other containers.
+        agent = replace(self.agent, settings=known, meter=CountingMeter(), _parts={})
         self.engine.done = []
         self.connections.before_post = lambda: self._on_post(function)
         with _installed(agent):

@@ -42,7 +42,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 def new_stage(folder: Path) -> Stage:
     SEALED.clear()
-    return Stage(folder, settlement_token="s" * 43, count_exactly=2)
+    return Stage(folder, settlement_token="s" * 43, count_exactly=2, max_removed_at_once=1)
 
 
 def live(stage: Stage) -> None:
@@ -298,9 +298,21 @@ def keep_up(stage: Stage) -> None:
         agent.ledger.hold(
             Hold(PAYER.id, f"{number}" * 64, 100, int(stage.clock() * 1000) + 1000), 10**15
         )
+    vanish(stage)
     stage.clock.now += 60
     stage.call("sweeper", {})
     follow(stage)
+
+
+def vanish(stage: Stage) -> None:
+    """A key asks to vanish. One call does not remove all that it wrote."""
+    stage.store(
+        *(signed(BOB, content=f"of bob {n}") for n in range(2)),
+        signed(ALICE, kind=1059, tags=[["p", public_key_of(BOB)]]),
+        signed(BOB, kind=62, tags=[["relay", "ALL_RELAYS"]]),
+        signed(bytes([7] * 32), kind=62, tags=[["relay", "ALL_RELAYS"]]),  # with nothing here
+    )
+    stage.stream("sequencer", Table.EVENTS)
 
 
 class Neighbour:

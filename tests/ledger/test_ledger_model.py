@@ -29,6 +29,7 @@ from farthing.store.ledger import (
 )
 from farthing.store.payment import PaymentRefused
 from farthing.store.receipts import Receipt, Stored
+from farthing.store.settlements import Settlement, Settlements
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Absent, Engine, Put, Table, TransactionCancelled
 from tests.ilp.paying import MotoLedger
@@ -98,8 +99,8 @@ class LedgerMachine(RuleBasedStateMachine):
         condition = known[0] if again and known else self.next_id()
         taken = self.try_payment(peer, condition, amount)
         room = self.owed(peer) + amount <= LIMIT or amount == 0
-        assert taken is (room and (peer, condition) not in self.paid)
-        if taken:
+        assert taken is (amount == 0 or (room and (peer, condition) not in self.paid))
+        if taken and amount:  # an amount of 0 writes nothing
             self.posted[peer] += amount
             self.paid.add((peer, condition))
 
@@ -110,6 +111,15 @@ class LedgerMachine(RuleBasedStateMachine):
         except (TransactionCancelled, PaymentRefused):
             return False
         return True
+
+    @rule(peer=st.sampled_from(PEERS), amount=st.integers(0, 150))
+    def settle(self, peer: str, amount: int) -> None:
+        """A peer may pay more than it owes, and spend that later."""
+        key = self.next_id()
+        settlements = Settlements(self.ledger._engine)
+        assert settlements.receive(Settlement(peer, key, amount, True, 0)) is True
+        assert settlements.receive(Settlement(peer, key, amount, True, 0)) is False
+        self.posted[peer] -= amount
 
     @rule(now=st.integers(0, 10))
     def sweep(self, now: int) -> None:
@@ -227,3 +237,14 @@ def test_peers_are_found_by_id_and_by_token_until_they_are_removed(ledger: Ledge
 def test_ids_that_would_break_a_key(ledger: Ledger, peer_id: str) -> None:
     with pytest.raises(InvalidPeerId):
         ledger.add_peer(Peer(peer_id, "0"))
+
+
+def test_a_record_of_an_earlier_version_has_no_limits_where_it_says_0(
+    ledger: Ledger, engine: Engine
+) -> None:
+    ledger.add_peer(Peer("ann", hash_token("t"), max_balance=0, max_packet=0))
+    assert ledger.peer("ann") == Peer("ann", hash_token("t"), max_balance=0, max_packet=0)
+    item = dict(engine.get(Table.LEDGER, "peers", "ann") or {})
+    del item["limits"]
+    engine.write(Put(Table.LEDGER, "peers", "ann", item))
+    assert ledger.peer("ann") == Peer("ann", hash_token("t"))

@@ -5,6 +5,7 @@ import pytest
 from farthing.context import Agent
 from farthing.nostr.events import public_key_of
 from farthing.relay.fan_out import fan_out
+from farthing.relay.moderation import rules
 from farthing.store.counting import Cost, CountingEngine
 from farthing.store.sqlite import SqliteEngine
 from tests.relay.world import ALICE, START, Client, Clock, hex_id, make_agent, signed
@@ -23,6 +24,7 @@ def client(agent: Agent) -> Client:
 def cost(client: Client, *parts: object) -> Cost:
     engine = client.agent.engine
     assert isinstance(engine, CountingEngine)
+    rules(client.agent)  # read once by a process, and then their version once in half a second
     engine.reset()
     assert client.send(*parts)[-1][0] in ("OK", "EOSE", "COUNT")
     return engine.reset()

@@ -211,6 +211,36 @@ class TestDeletionById:
 
         assert agent.events.save(event) is Outcome.DELETED
 
+    @pytest.mark.parametrize("kind", [1, 0])
+    @pytest.mark.parametrize("before", [0, 105])
+    def test_any_number_of_strangers_does_not_keep_the_author_from_it(
+        self, agent: Agent, kind: int, before: int
+    ) -> None:
+        """Whether they come before the author's own deletion or after it."""
+        event = made(kind=kind)
+        strangers = [deletion(["e", event.id], pubkey=hex_id(number)) for number in range(105)]
+        for each in (*strangers[:before], deletion(["e", event.id]), *strangers[before:]):
+            agent.events.save(each)
+
+        assert agent.events.save(event) is Outcome.DELETED
+        assert event.id not in found(agent)
+
+    def test_strangers_alone_delete_nothing(self, agent: Agent) -> None:
+        event = made()
+        for number in range(105):
+            agent.events.save(deletion(["e", event.id], pubkey=hex_id(number)))
+
+        assert agent.events.save(event) is Outcome.STORED
+        agent.events.save(deletion(["e", event.id]))
+        assert agent.events.save(event) is Outcome.DELETED
+
+    def test_one_key_counts_once(self, agent: Agent) -> None:
+        event = made()
+        for number in range(105):
+            agent.events.save(deletion(["e", event.id], pubkey=STRANGER, created_at=START + number))
+
+        assert agent.engine.get(Table.EVENTS, event.id, "e") == {"by": [STRANGER]}
+
     def test_a_newer_version_may_follow(self, agent: Agent) -> None:
         old, new = made(kind=0), made(kind=0, created_at=START + 1)
         agent.events.save(old)

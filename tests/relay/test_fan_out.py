@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from farthing.relay.fan_out import fan_out
 from farthing.relay.socket_delivery import SOCKETS
 from farthing.store.sessions import Sessions
 from farthing.store.sqlite import SqliteEngine
-from farthing.store.subscriptions import EVENTS, Subscription, Subscriptions
+from farthing.store.subscriptions import EVENTS, ParsedFilters, Subscription, Subscriptions
 from farthing.store.table import Engine
 from tests.nostr.naive import naive_match
 from tests.relay.random_worlds import World
@@ -38,7 +39,7 @@ Place = tuple[str, str]
 
 def fuzz(engine: Engine, seed: int, subscriptions: int, batches: int) -> int:
     """Compare the index with a loop over all subscriptions; how many deliveries there were."""
-    world, open_ones = World(seed, 30), Subscriptions(engine, 7500)
+    world, open_ones = World(seed, 30), Subscriptions(engine, 7500, 4096)
     dice = random.Random(seed)
     opened: dict[Place, list[dict[str, Any]]] = {}
     for order in range(subscriptions):
@@ -119,6 +120,30 @@ def filter_matches(filter: Any, events: list[Event]) -> list[Event]:
 )
 def test_the_most_selective_field(filter: dict[str, Any], keys: list[str]) -> None:
     assert EVENTS.index.filter_keys(parse_filter(filter)) == keys
+
+
+class TestParsedFilters:
+    def test_a_filter_is_parsed_once(self) -> None:
+        """Whatever its size, as long as there is room."""
+        parsed: list[object] = []
+        feed = replace(EVENTS, parse=lambda value: parsed.append(value) or parse_filter(value))
+        kept = ParsedFilters(most=100_000)
+        text = '[{"#t":["' + "x" * 50_000 + '"]}]'
+
+        assert kept.of(feed, text) is kept.of(feed, text)
+        assert len(parsed) == 1
+
+    def test_their_texts_have_a_bound(self) -> None:
+        kept = ParsedFilters(most=1000)
+        texts = [f'[{{"kinds":[{number}]}}]' for number in range(200)]
+
+        for text in texts:
+            kept.of(EVENTS, text)
+        recent = kept.of(EVENTS, texts[-1])
+        kept.of(EVENTS, '[{"#t":["' + "x" * 2000 + '"]}]')
+
+        assert len(kept) == 1000 // len(texts[-1])
+        assert kept.of(EVENTS, texts[-1]) is recent
 
 
 class TestDelivery:

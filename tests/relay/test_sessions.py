@@ -20,7 +20,7 @@ from farthing.store.table import Delete, Engine, Table
 from tests.relay.stepping import Flow, MirroringEngine, interleave
 from tests.relay.world import START, Client, Clock, made, make_agent
 
-LIFE = 7500
+LIFE, PARSED = 7500, 4096
 
 
 @pytest.fixture
@@ -53,12 +53,12 @@ def handle(open_ones: Subscriptions, message: Message) -> None:
 def live_kinds(engine: Engine, messages: list[Message]) -> set[int]:
     """Which of the messages' REQs would be sent an event now."""
     events = [made(kind=kind_of(message)) for message in messages]
-    open_at = Subscriptions(engine, LIFE).open_at
+    open_at = Subscriptions(engine, LIFE, PARSED).open_at
     return {event.kind for event, _ in EVENTS.index.interested(engine, events, open_at)}
 
 
 def disconnect(engine: Engine) -> None:
-    Sessions(engine, Subscriptions(engine, LIFE), LIFE).disconnect("me")
+    Sessions(engine, Subscriptions(engine, LIFE, PARSED), LIFE).disconnect("me")
 
 
 def expected_kinds(sent: list[Message]) -> set[int]:
@@ -81,7 +81,7 @@ def sequence_name(sent: list[Message]) -> str:
 def test_every_order_of_handling_ends_as_sent(sqlite: SqliteEngine) -> None:
     for sent in SEQUENCES:
         for handled in permutations(sent):
-            open_ones = Subscriptions(sqlite, LIFE)
+            open_ones = Subscriptions(sqlite, LIFE, PARSED)
             for message in handled:
                 handle(open_ones, message)
 
@@ -99,7 +99,7 @@ def _start_anew(engine: Engine) -> None:
 def test_the_same_on_dynamodb(mirror: MirroringEngine) -> None:
     sent = [("REQ", 10), ("CLOSE", 20), ("REQ", 30)]
     for handled in permutations(sent):
-        open_ones = Subscriptions(mirror, LIFE)
+        open_ones = Subscriptions(mirror, LIFE, PARSED)
         for message in handled:
             handle(open_ones, message)
 
@@ -110,7 +110,7 @@ def test_the_same_on_dynamodb(mirror: MirroringEngine) -> None:
 
 @pytest.mark.parametrize("handled", list(permutations([("REQ", 10), ("CLOSE", 10)])))
 def test_a_close_beats_a_req_of_the_same_millisecond(sqlite, handled) -> None:
-    open_ones = Subscriptions(sqlite, LIFE)
+    open_ones = Subscriptions(sqlite, LIFE, PARSED)
     for message in handled:
         handle(open_ones, message)
 
@@ -122,7 +122,7 @@ def test_handled_side_by_side_they_end_as_sent(sqlite: SqliteEngine, sent) -> No
     mirror = MirroringEngine(sqlite)
     for seed in range(12):
         flows: list[Flow] = [
-            lambda engine, message=message: handle(Subscriptions(engine, LIFE), message)
+            lambda engine, message=message: handle(Subscriptions(engine, LIFE, PARSED), message)
             for message in sent
         ]
 
@@ -139,7 +139,7 @@ def test_handled_side_by_side_they_end_as_sent(sqlite: SqliteEngine, sent) -> No
 def test_whatever_goes_side_by_side_within_each(sqlite: SqliteEngine, sent) -> None:
     for seed in range(12):
         flows: list[Flow] = [
-            lambda engine, message=message: handle(Subscriptions(engine, LIFE), message)
+            lambda engine, message=message: handle(Subscriptions(engine, LIFE, PARSED), message)
             for message in sent
         ]
 
@@ -198,7 +198,7 @@ class TestLeaks:
         assert len(mirror.sessions) == len(before)
 
     def test_a_close_is_remembered_for_a_minute(self, sqlite, clock: Clock) -> None:
-        Subscriptions(sqlite, LIFE).unsubscribe("me", "x", close_order(20), START)
+        Subscriptions(sqlite, LIFE, PARSED).unsubscribe("me", "x", close_order(20), START)
         clock.now = START + 61
 
         assert sqlite.purge_expired() == 1

@@ -147,6 +147,20 @@ class TestRefused:
         assert client.send("REQ", "c", {"kinds": kinds}) == [["EOSE", "c"]]
         assert sorted(live(client.agent, signed())) == ["c"]
 
+    def test_bytes_in_subscriptions(self, agent_with: AgentWith) -> None:
+        """However few values they are."""
+        client = Client(agent_with(max_live_bytes=1000))
+        large = {"#t": ["x" * 600]}
+        assert client.send("REQ", "a", large) == [["EOSE", "a"]]
+
+        full = [["CLOSED", "b", "error: more than 1000 bytes of subscriptions"]]
+        assert client.send("REQ", "b", large) == full
+        (answer,) = client.send("CHANGES", "b", {**large, "live": True})
+        assert answer == ["CHANGES", "b", "ERR", "too many subscriptions"]
+        assert client.send("REQ", "a", large) == [["EOSE", "a"]]  # in its own place
+        client.send("CLOSE", "a")
+        assert client.send("REQ", "b", large) == [["EOSE", "b"]]
+
     def test_too_broad(self, agent_with: AgentWith) -> None:
         client = Client(agent_with(max_scan=3))
         publish(client, 5)

@@ -278,6 +278,8 @@ HOLDING: list[tuple[Condition, set[int]]] = [
     (Equals("l", [1, {"a": b"x"}]), {5}),
     (LessThan("n", 5), {0, 1, 4, 5}),
     (LessThan("n", 6), {0, 1, 2, 3, 4, 5}),
+    (LessThan("n", 1), {0, 1, 4, 5}),
+    (LessThan("n", 0), set()),  # what is not there counts as 0
     (AtLeast("n", 5), {2, 3}),
     (AtLeast("n", 6), set()),
     (AtLeast("n", -1), {2, 3}),

@@ -11,8 +11,10 @@ from farthing.agent.audit import audit as audit_ledger
 from farthing.agent.relay_client import SocketRelays
 from farthing.aws.outbound import HttpOutbound
 from farthing.connector.known_peers import known_peers
+from farthing.connector.limits import max_balance, max_packet
 from farthing.connector.peering import incoming_token
 from farthing.context import Agent
+from farthing.ilp.money import with_units
 from farthing.ilp.tokens import is_strong, new_token, seal
 from farthing.ports.hosts import HostRules
 from farthing.ports.outbound import origin_of
@@ -27,6 +29,8 @@ from infra.local.server.peers import new_peer
 class BookkeepingError(Exception):
     """Something that cannot be done; the message says why."""
 
+
+DEFAULT = "default"  # said of a limit: what the settings say
 
 ERRORS = (BookkeepingError,)
 
@@ -82,7 +86,10 @@ def add_peer(arguments: Namespace, settings: Settings) -> int:
             agent.ledger.add_peer(peer)
         except LedgerError as error:
             raise BookkeepingError(str(error)) from None
-    print(f"peer {arguments.id} added. What follows is shown once and kept nowhere.")
+        credit = _credit(agent, peer)
+    code, scale = settings.asset_code, settings.asset_scale
+    print(f"peer {arguments.id} added. It may owe us {with_units(credit, code, scale)}.")
+    print("What follows is shown once and kept nowhere.")
     if derived:
         print("token       follows from both keys: the peer computes it as well")
     elif not arguments.token:
@@ -97,12 +104,16 @@ def list_peers(_arguments: Namespace, settings: Settings) -> int:
         print(f"{'peer':<20}{'posted':>16}{'pending':>16}{'maximum':>20}  address")
         for peer in agent.ledger.peers():
             balance = agent.ledger.balance(peer.id)
-            most = known_peers(agent).with_limit(peer).max_balance
+            most = _credit(agent, peer)
             print(
                 f"{peer.id:<20}{balance.posted:>16}{balance.pending:>16}{most:>20}"
                 f"  {peer.ilp_address or '-'}{'' if peer.active else '  (not active)'}"
             )
     return 0
+
+
+def _credit(agent: Agent, peer: Peer) -> int:
+    return max_balance(agent, known_peers(agent).with_limit(peer))
 
 
 def show_peer(arguments: Namespace, settings: Settings) -> int:
@@ -116,8 +127,8 @@ def show_peer(arguments: Namespace, settings: Settings) -> int:
             "asset": f"{peer.asset_code}, scale {peer.asset_scale}",
             "posted": balance.posted,
             "pending": balance.pending,
-            "max balance": known_peers(agent).with_limit(peer).max_balance,
-            "max packet": peer.max_packet or agent.settings.max_packet,
+            "max balance": _credit(agent, peer),
+            "max packet": max_packet(agent, peer),
             "active": "yes" if peer.active else "no: farthing peers set ID --active",
             "from follows": "yes" if peer.from_follows else "no",
             "JWT": "yes" if peer.jwt_secret else "no",
@@ -132,7 +143,11 @@ def set_peer(arguments: Namespace, settings: Settings) -> int:
     """Change what was given and nothing else."""
     names = ("max_balance", "max_packet", "endpoint", "active")
     given = {name: getattr(arguments, name) for name in names}
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes = {
+        name: None if value == DEFAULT else value
+        for name, value in given.items()
+        if value is not None
+    }
     _check_endpoint(changes.get("endpoint", ""))
     with offline_agent(settings) as agent:
         agent.ledger.replace_peer(replace(_known(agent, arguments.id), **changes))

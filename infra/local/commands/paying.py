@@ -125,6 +125,8 @@ def _why(error: urllib3.exceptions.HTTPError) -> str:
 def price_line(terms: RelayTerms, event: Event) -> str:
     size, tariff = len(dumps_event(event)), terms.tariff
     how = "flat" if event.kind in tariff.kinds else f"{size} bytes at {tariff.per_byte}"
-    price = tariff.price(event.kind, size)
+    price = tariff.price_event(event, size)
+    if event.kind not in tariff.kinds and price != size * tariff.per_byte:
+        how = f"its indexed tags at {tariff.per_tag}, the first {tariff.free_tags} free"
     money = readable(price, tariff.asset_code, tariff.asset_scale)
     return f"{price} {tariff.unit} ({how}) = {money}"

@@ -24,6 +24,13 @@ def add_arguments(parser: ArgumentParser) -> None:
             one.add_argument("id")
 
 
+_BALANCE = "what it may owe us: 0 for a peer that pays in advance, FARTHING_MAX_BALANCE if not said"
+
+
+def _limit(text: str) -> int | str:
+    return bookkeeping.DEFAULT if text == bookkeeping.DEFAULT else whole_number(text)
+
+
 def _add(actions: Any) -> None:
     about = "add a peer; its token is shown once"
     one = actions.add_parser("add", help=about, description=about)
@@ -35,8 +42,8 @@ def _add(actions: Any) -> None:
     one.add_argument("--endpoint", default="", help="URL where the peer takes packets")
     one.add_argument("--pubkey", default="", type=pubkey, help="the peer's Nostr key")
     one.add_argument("--outgoing-token", default="", help="what we show at its endpoint")
-    one.add_argument("--max-balance", type=whole_number, default=0, help="what it may owe us")
-    one.add_argument("--max-packet", type=whole_number, default=0, help="its largest packet")
+    one.add_argument("--max-balance", type=whole_number, help=_BALANCE)
+    one.add_argument("--max-packet", type=whole_number, help="its largest packet")
 
 
 def _set(actions: Any) -> None:
@@ -44,10 +51,8 @@ def _set(actions: Any) -> None:
     one = actions.add_parser("set", help=about, description=about)
     one.set_defaults(act=bookkeeping.set_peer)
     one.add_argument("id")
-    one.add_argument(
-        "--max-balance", type=whole_number, help="what it may owe us; 0 is the default"
-    )
-    one.add_argument("--max-packet", type=whole_number, help="its largest packet; 0 is the default")
+    one.add_argument("--max-balance", type=_limit, help=f"{_BALANCE}; or `default`")
+    one.add_argument("--max-packet", type=_limit, help="its largest packet; or `default`")
     one.add_argument("--endpoint", help="URL where the peer takes packets")
     one.add_argument(
         "--active",

@@ -165,14 +165,12 @@ def _rebuild_credit(
 ) -> dict[str, int]:
     from glue_jobs.trust_scores import TrustRules, credit_of, trust_scores
 
-    defaults = TrustRules()
-    cap = min(defaults.cap, agent.settings.max_balance)
     with progress_bar("trust", shown) as progress:
         scores = trust_scores(
             _events(spark, source),
             agent.settings.pubkey,
             agent.now,
-            TrustRules(cap=max(cap, 1)),
+            TrustRules(),
             progress,
         )
     credit = credit_of(scores)

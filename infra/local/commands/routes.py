@@ -110,7 +110,9 @@ def _standing(peer: Peer | None) -> str:
 
 def _own_fee(agent: Agent) -> int:
     settings = agent.settings
-    return forwarding_fee(settings.forward_fee, settings.forward_fee_ppm, TYPICAL_AMOUNT)
+    return forwarding_fee(
+        settings.forward_fee, settings.forward_fee_ppm, TYPICAL_AMOUNT, settings.forward_min_fee
+    )
 
 
 def hops(number: int) -> str:

@@ -4,8 +4,9 @@ common form, and money as people read it."""
 import argparse
 import json
 import unicodedata
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from farthing.nostr.events import is_hex64
 from farthing.nostr.nip19 import InvalidNip19, Nevent, Note, Nprofile, Npub, decode, encode
@@ -67,6 +68,19 @@ def event_id(text: str) -> str:
     )
 
 
+class KeyOrId(NamedTuple):
+    hex: str
+    is_event: bool
+
+
+def key_or_id(text: str) -> KeyOrId:
+    """A key or an event's id as typed. Hex digits are taken for a key."""
+    try:
+        return KeyOrId(pubkey(text), False)
+    except argparse.ArgumentTypeError:
+        return KeyOrId(event_id(text), True)
+
+
 def filter_json(text: str) -> str:
     """A NIP-01 filter as JSON, with keys and ids in every common form."""
     try:
@@ -94,6 +108,13 @@ def whole_number(text: str) -> int:
 
 def npub(key: str) -> str:
     return encode(Npub(key))
+
+
+def event_line(event: Mapping[str, Any]) -> str:
+    """An event in one line."""
+    content = " ".join(plain(event["content"]).split())
+    who = plain(event["pubkey"])[:8]
+    return f"{moment(event['created_at'])}  {who}  kind {event['kind']:<5}  {content[:100]}"
 
 
 def row(name: str, value: str) -> None:

@@ -13,7 +13,7 @@ import aiohttp
 
 from farthing.settings import Settings
 from infra.local.commands.relay_address import relay, relay_url
-from infra.local.commands.terminal import filter_json, moment, plain, whole_number
+from infra.local.commands.terminal import event_line, filter_json, whole_number
 
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
@@ -65,12 +65,6 @@ async def _watch(relay: str, filter: dict[str, Any], as_json: bool) -> None:
             elif message[0] in ("CLOSED", "NOTICE"):
                 raise WatchFailed(str(message[-1]))
     raise WatchFailed("the relay closed the connection")
-
-
-def event_line(event: dict[str, Any]) -> str:
-    when = moment(event["created_at"])
-    content = " ".join(plain(event["content"]).split())
-    return f"{when}  {plain(event['pubkey'])[:8]}  kind {event['kind']:<5}  {content[:100]}"
 
 
 class Checkpoint:

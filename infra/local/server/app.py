@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from farthing.aether import messages
 from farthing.aether.errors import Code
@@ -21,25 +21,29 @@ from farthing.agent.relay_client import SocketRelays
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.handlers.sockets import AETHER_HEADER, AETHER_SUBPROTOCOL, SUBPROTOCOL_HEADER
-from farthing.nostr.messages import notice
+from farthing.nostr.messages import Prefix, Refused, notice
 from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.hosts import HostRules
+from farthing.relay.receive import refuse
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Table
 from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Stream, Work
 from infra.local.server.backlog import Backlog
+from infra.local.server.client_address import peer_of, visitor_of
 from infra.local.server.connection_limits import ConnectionLimits
 from infra.local.server.event_streams import EventStreams, notifying
 from infra.local.server.folder import CannotStart, hold_folder
 from infra.local.server.gateway import SocketContext, aether_type
-from infra.local.server.http_server import HttpServer, own_name
+from infra.local.server.http_server import CLIENT, HttpServer, own_name
 from infra.local.server.identity import with_identity
+from infra.local.server.logs import configure_logs
 from infra.local.server.meter import LocalMeter
 from infra.local.server.outbound import LocalOutbound
 from infra.local.server.packet_server import PacketServer
 from infra.local.server.peers import ensure_local_peer
+from infra.local.server.slow_lane import LocalSlowLane
 from infra.local.server.sockets import Handler, LocalConnections, Socket
 from infra.local.server.streams import StreamPump
 from infra.local.server.web_routes import WebRoutes, load_handler
@@ -53,6 +57,8 @@ _PING_SECONDS = 30
 _PURGE_SECONDS = 30
 _STOP_SECONDS = 10
 _SYNC_WORKERS = 2
+# Threads for large requests, most of which wait for their turn. Each has a cache of its own.
+_SPARE_WORKERS = 8
 _GOODBYE_SECONDS = 2
 _BACKLOG = 1024  # connections that wait to be taken
 # Nothing ends connections here as API Gateway does, and what is known of them must last as long.
@@ -62,6 +68,7 @@ _CONNECTION_SECONDS = 100 * 365 * 24 * 3600
 _SWITCH_SECONDS = 0.0003
 # Objects more than before: hundreds of requests under way hold thousands, and none is garbage.
 _COLLECT_AFTER = 50_000
+_TOO_MANY = Refused(Prefix.RATE_LIMITED, "too many messages from this address")
 
 
 class Server:
@@ -83,7 +90,7 @@ class Server:
         _spare_the_collector()
         self._stopping = False
         self._mailbox = LoopMailbox(asyncio.get_running_loop())
-        self._workers = Workers(max(1, settings.workers), self._mailbox)
+        self._workers = Workers(max(1, settings.workers), self._mailbox, spare=_SPARE_WORKERS)
         self._sync_workers = Workers(_SYNC_WORKERS, self._mailbox)
         self._engine = SqliteEngine(Path(settings.data))
         self._hub = WriteHub(self._mailbox)
@@ -97,9 +104,12 @@ class Server:
         self._outbound = LocalOutbound(self._hub, self._mailbox, rules)
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(rules), sleep=self._outbound.sleep, in_order=True, alone=True,
+            SocketRelays(rules), sleep=self._outbound.sleep,
+            slow_lane=LocalSlowLane(self._workers), in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
+        self._limits = ConnectionLimits(settings)
+        self._meter.watch(agent, lambda: len(self._limits))
         ensure_local_peer(agent.ledger, settings)
         publish_identity(agent)
         self._routes = {message.key: load_handler(message.function) for message in MESSAGES}
@@ -125,7 +135,7 @@ class Server:
         return handler
 
     async def _listen(self) -> None:
-        limits = ConnectionLimits(self.settings)
+        limits = self._limits
         # Without an application around it: we have no use for its router.
         general = HttpServer(self._request, self.settings, limits)
         self._runner = web.ServerRunner(
@@ -196,8 +206,22 @@ class Server:
     ) -> web.WebSocketResponse:
         if self._stopping:
             raise web.HTTPServiceUnavailable
+        client = request[CLIENT]
+        visitor = visitor_of(client)
+        by_proxy = client != peer_of(request.transport)
+        if by_proxy and not self._limits.enter_by_proxy(visitor):
+            raise web.HTTPServiceUnavailable
+        try:
+            return await self._socket(request, response, client)
+        finally:
+            if by_proxy:
+                self._limits.leave_by_proxy(visitor)
+
+    async def _socket(
+        self, request: web.BaseRequest, response: web.WebSocketResponse, client: str
+    ) -> web.WebSocketResponse:
         headers = _handshake_headers(request)
-        context = SocketContext(request.remote or "", own_name(request, self.settings), headers)
+        context = SocketContext(client, own_name(request, self.settings), headers)
         socket = Socket(
             response, request.transport, context, self._routes, self._hub, self._workers,
             self._sync_workers, self._connections,
@@ -208,7 +232,7 @@ class Server:
         )
         try:
             await response.prepare(request)
-            await self._converse(response, socket)
+            await self._converse(response, socket, visitor_of(client))
         finally:
             await self._workers.run(
                 lambda: self._routes["$disconnect"](
@@ -217,36 +241,44 @@ class Server:
             )
         return response
 
-    async def _converse(self, response: web.WebSocketResponse, socket: Socket) -> None:
+    async def _converse(
+        self, response: web.WebSocketResponse, socket: Socket, visitor: str
+    ) -> None:
         self._connections.add(socket)
         if self._stopping:
             socket.close()
         writer = asyncio.create_task(socket.write())
         try:
-            await self._read(response, socket)
+            await self._read(response, socket, visitor)
         finally:
             await socket.finish()
             self._connections.remove(socket)
             writer.cancel()
 
-    async def _read(self, response: web.WebSocketResponse, socket: Socket) -> None:
+    async def _read(self, response: web.WebSocketResponse, socket: Socket, visitor: str) -> None:
         most = self.settings.max_message_length
+        burst = self.settings.address_message_burst
         async for message in response:
-            if message.type is WSMsgType.BINARY and self._takes_binary(socket, message.data):
-                await socket.take(message.data)
-            elif message.type is not WSMsgType.TEXT:
-                # Nostr has none, and API Gateway takes none.
+            frame: str | bytes = message.data
+            if not self._takes(socket, message):
+                # Nostr has no binary frames, and API Gateway takes none.
                 await response.close(code=WSCloseCode.UNSUPPORTED_DATA)
-            elif len(message.data) > most or len(message.data.encode()) > most:
+            elif len(frame) > most or (isinstance(frame, str) and len(frame.encode()) > most):
                 await response.send_str(_too_long(most, aether=socket.speaks_aether))
                 await response.close(code=WSCloseCode.MESSAGE_TOO_BIG)
+            elif (excess := self._limits.messages.count(visitor)) > burst:
+                await response.send_str(_too_many(frame, aether=socket.speaks_aether))
+                if excess > 2 * burst:  # told often enough
+                    socket.close(WSCloseCode.POLICY_VIOLATION)
             else:
-                await socket.take(message.data)
+                await socket.take(frame)
 
-    def _takes_binary(self, socket: Socket, octets: bytes) -> bool:
+    def _takes(self, socket: Socket, message: WSMessage) -> bool:
+        if message.type is not WSMsgType.BINARY:
+            return message.type is WSMsgType.TEXT
         if not self.settings.aether:
             return False
-        return socket.speaks_aether or aether_type(octets) is not None
+        return socket.speaks_aether or aether_type(message.data) is not None
 
 
 def _handshake_headers(request: web.BaseRequest) -> dict[str, str]:
@@ -270,6 +302,12 @@ def _too_long(most: int, *, aether: bool) -> str:
     return messages.error(Code.TOO_LARGE, text).octets.decode()
 
 
+def _too_many(frame: str | bytes, *, aether: bool) -> str:
+    if isinstance(frame, str) and not aether and aether_type(frame) is None:
+        return refuse(frame, _TOO_MANY)
+    return messages.error(Code.RATE_LIMITED, str(_TOO_MANY)).octets.decode()
+
+
 def _spare_the_collector() -> None:
     """What has been loaded stays, and need not be looked at again and again; what requests leave
     behind is freed by its last reference, but for the rare cycle."""
@@ -288,6 +326,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 async def serve(settings: Settings) -> None:
     """Run until SIGINT or SIGTERM."""
+    configure_logs(settings)
     server = Server(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -4,6 +4,8 @@ import fcntl
 from pathlib import Path
 from typing import IO
 
+from farthing.store.private_files import private_file, private_folder
+
 
 class CannotStart(Exception):
     """The server cannot run here; the message says why."""
@@ -12,7 +14,8 @@ class CannotStart(Exception):
 def hold_folder(path: Path) -> IO[str]:
     """A lock on the folder, which lasts until it is closed or the process ends, however it does."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        private_folder(path)
+        private_file(path / "lock")
         lock = (path / "lock").open("w")
     except OSError as error:
         raise CannotStart(f"cannot use the data folder: {error}") from error

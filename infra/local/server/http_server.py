@@ -3,6 +3,7 @@ to arrive, and by which name we are known."""
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
@@ -10,12 +11,17 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 
+from farthing.handlers.web import problem
 from farthing.settings import Settings
+from infra.local.server.client_address import peer_of, visitor_of
 from infra.local.server.connection_limits import ConnectionLimits
+from infra.local.server.gateway import http_answer
 from infra.local.server.packet_server import PATH as PACKETS
 
 # For the rest of a request that has been refused: a client that still sends would not see why.
 _LINGER_SECONDS = 2.0
+# Where a request keeps its client's address.
+CLIENT = "client"
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -53,17 +59,40 @@ class HttpServer(web.Server):
         self._transports[handler] = transport
 
     async def _greet(self, request: web.BaseRequest) -> web.StreamResponse:
+        begun = time.monotonic()
+        response = await self._answer(request)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug(
+                "request",
+                extra={
+                    "method": request.method, "path": request.path, "status": response.status,
+                    "client": request[CLIENT], "seconds": round(time.monotonic() - begun, 4),
+                },
+            )  # fmt: skip
+        return response
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        peer = peer_of(request.transport)
+        client = request[CLIENT] = self._visitors.proxies.client(peer, request.headers)
         # Packets have a rate of their own, which is their peer's.
-        if request.path != PACKETS and self._visitors.is_too_fast(request.transport):
-            raise web.HTTPTooManyRequests
+        if request.path != PACKETS and self._visitors.is_too_fast(visitor_of(client)):
+            return refusal(429, "too many requests from this address")
         try:
             return await self._handler(request)
         except (ConnectionError, RequestPayloadError):  # has gone, in the middle of it
-            raise web.HTTPBadRequest from None
+            return refusal(400, "expected a whole request")
+        except web.HTTPException as error:
+            return refusal(error.status, error.reason)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
         self._visitors.leave(self._transports.pop(handler))
+
+
+def refusal(status: int, reason: str) -> web.Response:
+    """A problem document for what no handler has seen."""
+    answer = http_answer(problem(status, reason))
+    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
 
 async def body_of(request: web.BaseRequest, settings: Settings) -> bytes:
@@ -88,4 +117,4 @@ def own_name(request: web.BaseRequest, settings: Settings) -> str:
         name = ""
     address = request.get_extra_info("sockname")
     ours = {settings.host, *_LOOPBACK, *(address[:1] if address else ())}
-    return name if name in ours else urlsplit(settings.socket_url).hostname or ""
+    return name if name in ours else settings.host

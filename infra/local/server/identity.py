@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from farthing.settings import InvalidSetting, Settings
+from farthing.store.private_files import close_file, private_folder
 
 _KEY_FILE = "secret-key"
 
@@ -27,6 +28,7 @@ def kept_secret(path: Path, make: Callable[[], str]) -> str:
     """The secret in a file that only the owner can read, made if there is none."""
     if not path.exists():
         _keep(path, make())
+    close_file(path)
     secret = path.read_bytes().decode(errors="replace").strip()
     if not secret:
         raise InvalidSetting(f"{path} is empty: put back what it held, or remove it")
@@ -34,7 +36,7 @@ def kept_secret(path: Path, make: Callable[[], str]) -> str:
 
 
 def _keep(path: Path, secret: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     # Readable to nobody else from the start.
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

@@ -1,30 +1,104 @@
-"""Metrics of the local server: plain counters, shown at /metrics in Prometheus' text form."""
+"""Metrics of the local server, by Prometheus' own client: counters that grow as things happen, and
+gauges that are read when somebody asks."""
 
 import re
-import threading
+from collections.abc import Callable, Iterable, Mapping
 
-from farthing.ports.meter import Metric
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from farthing.context import Agent
+from farthing.ilp.packet import Code
+from farthing.ports.meter import OTHER_CODE, Metric, known_code
+
+_BY_CODE = {Metric.PACKETS_REJECTED}
+_TIMES = {Metric.PACKET_MILLISECONDS: "farthing_packet_seconds"}
 
 
 class LocalMeter:
+    MEDIA_TYPE = CONTENT_TYPE_LATEST
+
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, str], int] = {(metric, ""): 0 for metric in Metric}
-        self._mutex = threading.Lock()
+        disable_created_metrics()
+        self._registry = CollectorRegistry()
+        self._times = {
+            metric: Histogram(name, metric.about, registry=self._registry)
+            for metric, name in _TIMES.items()
+        }
+        self._counters: dict[tuple[Metric, str], Counter] = {}
+        for metric in Metric:
+            if metric not in _TIMES:
+                self._add_counter(metric)
+
+    def _add_counter(self, metric: Metric) -> None:
+        labels = ["code"] if metric in _BY_CODE else []
+        counter = Counter(_name(metric), metric.about, labels, registry=self._registry)
+        if not labels:
+            self._counters[metric, ""] = counter
+            return
+        for code in (*Code, OTHER_CODE):  # every series is there from the start, at 0
+            self._counters[metric, code] = counter.labels(code)
 
     def count(self, metric: Metric, number: int = 1, code: str = "") -> None:
-        with self._mutex:
-            self._counts[metric, code] = self._counts.get((metric, code), 0) + number
+        if metric in self._times:
+            self._times[metric].observe(number / 1000)
+        else:
+            key = known_code(code) if metric in _BY_CODE else ""
+            self._counters[metric, key].inc(number)
 
-    def text(self) -> str:
-        return "".join(
-            f"farthing_{_snake_case(metric)}_total{_label(code)} {number}\n"
-            for (metric, code), number in list(self._counts.items())
+    def watch(self, agent: Agent, connections: Callable[[], int]) -> None:
+        """Show what there is at the moment as well."""
+        self._registry.register(_Gauges(agent, connections))
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _Gauges(Collector):
+    def __init__(self, agent: Agent, connections: Callable[[], int]) -> None:
+        self._agent = agent
+        self._connections = connections
+
+    def describe(self) -> Iterable[Family]:
+        return []  # nothing is read at the start
+
+    def collect(self) -> Iterable[Family]:
+        yield GaugeMetricFamily(
+            "farthing_connections", "Open connections, HTTP and WebSocket", self._connections()
         )
+        yield GaugeMetricFamily(
+            "farthing_events",
+            "Number of the newest event in the changes feed: all events stored so far",
+            self._agent.changes.last_number(),
+        )
+        balances = GaugeMetricFamily(
+            "farthing_balance",
+            "Sum of all peers' balances in units of the asset: posted is owed to us, pending is"
+            " held for packets under way, payable is owed by us",
+            labels=["part"],
+        )
+        for part, amount in self._balances().items():
+            balances.add_metric([part], amount)
+        yield balances
+
+    def _balances(self) -> Mapping[str, int]:
+        ledger = self._agent.ledger
+        balances = [ledger.balance(account) for account in ledger.account_ids()]
+        return {
+            part: sum(getattr(balance, part) for balance in balances)
+            for part in ("posted", "pending", "payable")
+        }
 
 
-def _label(code: str) -> str:
-    return f'{{code="{code}"}}' if code else ""
-
-
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+def _name(metric: Metric) -> str:
+    words = re.sub(r"(?<!^)(?=[A-Z])", "_", metric).lower()
+    return f"farthing_{words}"

@@ -13,7 +13,10 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, NamedTuple, cast
 
+from multidict import CIMultiDict
+
 from farthing.connector.requests import MAX_PACKET_BYTES
+from infra.local.server.client_address import peer_of
 from infra.local.server.connection_limits import ConnectionLimits
 from infra.local.server.gateway import HttpAnswer, http_answer, http_event
 from infra.local.server.workers import Runner
@@ -134,8 +137,8 @@ class PacketDoor(asyncio.Protocol):
         if not self._doors.limits.enter(self._transport):
             return
         self._doors.open.add(self)
-        address = transport.get_extra_info("peername")
-        self._source_ip: str = address[0] if address else ""
+        self._peer = peer_of(transport)
+        self._by_proxy = self._doors.limits.proxies.trusts(self._peer)
         self._look_again_after(self._doors.request_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -173,10 +176,17 @@ class PacketDoor(asyncio.Protocol):
             self._unread = request.rest
             self._answering = True
             event = http_event(
-                "POST", PATH, "", request.headers, request.body, self._source_ip, f"POST {PATH}"
-            )
+                "POST", PATH, "", request.headers, request.body, self._client(request),
+                f"POST {PATH}",
+            )  # fmt: skip
             handler = self._doors.handler
             self._doors.runner.submit(lambda: handler(event, None), self._answer)
+
+    def _client(self, request: Request) -> str:
+        if not self._by_proxy:
+            return self._peer
+        headers = CIMultiDict(request.headers)
+        return self._doors.limits.proxies.client(self._peer, headers)
 
     def _answer(self, result: dict[str, Any] | None) -> None:
         self._answering = False

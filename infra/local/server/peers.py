@@ -1,5 +1,6 @@
 """Peers on one machine: the records behind `farthing peers`, and `local` for our own clients."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from farthing.ilp.tokens import is_strong, new_token
@@ -18,12 +19,16 @@ def ensure_local_peer(ledger: Ledger, settings: Settings) -> None:
     if not is_strong(token):
         raise CannotStart("the token of the peer `local` needs at least 32 random bytes")
     known = ledger.peer(LOCAL_PEER)
+    if known is not None and known.max_balance is None:
+        # From an earlier version, when a peer without a limit of its own had no limit at all.
+        ledger.replace_peer(known := replace(known, max_balance=settings.local_max_balance))
     if known is not None and known.token_hash == hash_token(token):
         return
     if known is not None:
         ledger.remove_peer(LOCAL_PEER)
     try:
-        ledger.add_peer(new_peer(LOCAL_PEER, token, settings))
+        limit = settings.local_max_balance
+        ledger.add_peer(new_peer(LOCAL_PEER, token, settings, max_balance=limit))
     except PeerExists:  # its token is another peer's: leave that one be
         return
 

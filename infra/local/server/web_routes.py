@@ -8,9 +8,12 @@ from aiohttp import web
 
 from farthing import surface
 from farthing.handlers.unmatched import answer_unmatched
+from farthing.handlers.web import CORS
+from farthing.ports.http import shows_token
 from farthing.settings import Settings
+from infra.local.server.client_address import address_of, is_forwarded, peer_of
 from infra.local.server.gateway import http_answer, http_event
-from infra.local.server.http_server import body_of
+from infra.local.server.http_server import CLIENT, body_of, refusal
 from infra.local.server.meter import LocalMeter
 from infra.local.server.packet_server import PATH as PACKETS
 from infra.local.server.sockets import Handler
@@ -46,13 +49,13 @@ class WebRoutes:
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         method, path = request.method, request.rel_url.raw_path
         if surface.allowed_methods(path, surface.LOCAL_ROUTES):
-            return self._answer_locally(method, path)
+            return await self._answer_locally(request, path)
         found = surface.match(method, path)
         body = await body_of(request, self._settings)
         key, parameters = (found.key, found.parameters) if found else (surface.DEFAULT, None)
         event = http_event(
             method, request.path, request.query_string, request.headers, body,
-            request.remote or "", key, parameters,
+            request[CLIENT], key, parameters,
         )  # fmt: skip
         if key == STREAM and self._settings.aether:
             stream = await self._stream(request, event)
@@ -63,10 +66,22 @@ class WebRoutes:
         runner = self._runners.get(work, self._workers)
         return _response(await run_in(runner, lambda: handler(event, None)))
 
-    def _answer_locally(self, method: str, path: str) -> web.Response:
-        if surface.match(method, path, surface.LOCAL_ROUTES):
-            return web.Response(text=self._meter.text())
-        return _response(answer_unmatched(method, path, surface.LOCAL_ROUTES))
+    async def _answer_locally(self, request: web.BaseRequest, path: str) -> web.Response:
+        if surface.match(request.method, path, surface.LOCAL_ROUTES) is None:
+            return _response(answer_unmatched(request.method, path, surface.LOCAL_ROUTES))
+        if not self._may_read_metrics(request):
+            return refusal(401, "expected the metrics token, or a request from this machine")
+        text = await run_in(self._workers, self._meter.text)
+        return web.Response(body=text, headers={**CORS, "Content-Type": self._meter.MEDIA_TYPE})
+
+    def _may_read_metrics(self, request: web.BaseRequest) -> bool:
+        """They tell the revenue: for this machine, but not for whom a proxy here speaks, and for
+        whoever has the token."""
+        address = address_of(peer_of(request.transport))
+        if address is not None and address.is_loopback and not is_forwarded(request.headers):
+            return True
+        shown = request.headers.get("Authorization", "")
+        return shows_token(shown, self._settings.metrics_token)
 
 
 def _response(result: dict[str, object] | None) -> web.Response:

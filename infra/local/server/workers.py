@@ -57,13 +57,25 @@ async def run_in(runner: Runner, work: Callable[[], Any]) -> Any:
     return await finished
 
 
+class _Aside(threading.local):
+    """Whether the job that a thread runs has stepped aside."""
+
+    is_set = False
+
+
 class Workers:
-    def __init__(self, number: int, mailbox: LoopMailbox) -> None:
+    """So many threads take jobs. A job that steps aside goes on, and a spare thread takes jobs in
+    its thread's place until it is done."""
+
+    def __init__(self, number: int, mailbox: LoopMailbox, spare: int = 0) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._mailbox = mailbox
+        self._turns = threading.Semaphore(number)
+        self._spare = threading.Semaphore(spare)
+        self._aside = _Aside()
         self._threads = [
             threading.Thread(target=self._work, name=f"handler-{index}", daemon=True)
-            for index in range(number)
+            for index in range(number + spare)
         ]
         for thread in self._threads:
             thread.start()
@@ -75,15 +87,38 @@ class Workers:
     async def run(self, work: Callable[[], Any]) -> Any:
         return await run_in(self, work)
 
+    def step_aside(self) -> bool:
+        """Let a spare thread take the caller's place until the caller's job is done. False if all
+        spare threads are at work already."""
+        if threading.current_thread() not in self._threads or self._aside.is_set:
+            return True
+        if not self._spare.acquire(blocking=False):
+            return False
+        self._aside.is_set = True
+        self._turns.release()
+        return True
+
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            work, done = job
-            try:
-                result = work()
-            except Exception:
-                log.exception("a handler failed")
-                result = None
-            self._mailbox.put(lambda done=done, result=result: done(result))
+        while True:
+            self._turns.acquire()
+            self._aside.is_set = False
+            job = self._jobs.get()
+            if job is not None:
+                self._run(*job)
+            if self._aside.is_set:
+                self._spare.release()
+            else:
+                self._turns.release()
+            if job is None:
+                return
+
+    def _run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        try:
+            result = work()
+        except Exception:
+            log.exception("a handler failed")
+            result = None
+        self._mailbox.put(lambda: done(result))
 
     def stop(self) -> None:
         """Finish what is queued, and end."""

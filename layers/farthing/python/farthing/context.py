@@ -15,6 +15,7 @@ from farthing.ports.connections import Connections
 from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
 from farthing.ports.relays import NoRelays, Relays
+from farthing.ports.slow_lane import OpenRoad, SlowLane
 from farthing.settings import Settings
 from farthing.store.changes import ChangeLog
 from farthing.store.credits import CreditLimits
@@ -54,6 +55,8 @@ class Agent:
     clock: Callable[[], float] = time.time
     # Waits before another attempt. On one machine, other handlers run meanwhile.
     sleep: Callable[[float], None] = time.sleep
+    # Where large requests wait for their turn.
+    slow_lane: SlowLane = field(default_factory=OpenRoad)
     # Whether messages of a connection are handled in the order in which they were sent.
     in_order: bool = False
     # Whether nobody else serves the same peers: what this process counts is then all there is.
@@ -142,8 +145,12 @@ class Agent:
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
-        seconds = self.settings.connection_seconds
-        return Subscriptions(self.engine, seconds, in_order=self.in_order)
+        return Subscriptions(
+            self.engine,
+            self.settings.connection_seconds,
+            self.settings.max_parsed_bytes,
+            in_order=self.in_order,
+        )
 
     @cached_property
     def cursors(self) -> Cursors:

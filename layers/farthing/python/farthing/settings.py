@@ -4,7 +4,7 @@ The table in docs/settings.md and the relay information document are made from w
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -133,6 +133,12 @@ class Settings:
     price_per_byte: int = _setting(
         10, "Price of each byte of an event that is stored; 0 makes writing free"
     )
+    price_per_tag: int = _setting(
+        750,
+        "Least price of each indexed tag beyond the free ones: the price by size is raised to it"
+        " where short tags would cost more to index than their bytes pay",
+    )
+    free_tags: int = _setting(16, "Number of indexed tags of an event that have no least price")
     free_pubkeys: frozenset[str] = _setting(
         frozenset, "Public keys of authors who write for free, comma-separated, hex or npub"
     )
@@ -160,7 +166,12 @@ class Settings:
         secret=True,
     )
     max_balance: int = _setting(
-        10**15, "Amount that a peer may owe us, if its own record has no limit"
+        10**9,
+        "Amount that a peer may owe us, if its own record has no limit. The default, a dollar, is"
+        " credit for a stranger; with 0, peers pay in advance.",
+    )
+    local_max_balance: int = _setting(
+        10**15, "Amount that the peer `local`, for our own clients on one machine, may owe us"
     )
     follow_max_balance: int = _setting(
         10**9, "Amount that a peer from the follow list may owe us until trust has been computed"
@@ -180,6 +191,12 @@ class Settings:
         1000,
         "Fee for each packet that we forward, in millionths of its amount: 1000 is 0.1 percent",
         at_most(1_000_000),
+    )
+    forward_min_fee: int = _setting(
+        1, "Least fee for each packet that we forward, unless its amount is 0"
+    )
+    free_packets_per_minute: int = _setting(
+        1000, "Number of packets of amount 0 that we forward for a peer per minute"
     )
     forward_margin_ms: int = _setting(
         1000, "Milliseconds by which a forwarded packet expires earlier at the next hop"
@@ -293,6 +310,13 @@ class Settings:
     max_live_values: int = _setting(
         10000, "Number of index keys of all open subscriptions of one connection"
     )
+    max_live_bytes: int = _setting(
+        262144, "Bytes of the filters, as JSON, of all open subscriptions of one connection"
+    )
+    max_parsed_bytes: int = _setting(
+        16 * 1024 * 1024,
+        "Bytes of subscriptions' filters, as JSON, that one process keeps parsed in its memory",
+    )
     max_limit: int = _setting(
         5000, "Number of events that one filter returns at most; a larger `limit` is lowered"
     )
@@ -306,10 +330,23 @@ class Settings:
         900, "Seconds by which an event's `created_at` may lie in the future"
     )
     max_scan: int = _setting(
-        50000, "Number of index entries that one filter may read before it is refused"
+        50000,
+        "Number of index entries that all filters of one request together may read before it is"
+        " refused",
+    )
+    light_scan: int = _setting(
+        5000,
+        "Number of index entries that a request may read before it counts as large; on one machine"
+        " few large requests run at a time",
+    )
+    req_seconds: int = _setting(
+        20, "Seconds after which a REQ or COUNT that is not answered yet is closed"
     )
     changes_seconds: int = _setting(
         20, "Seconds after which one CHANGES answer ends; the client continues from its end"
+    )
+    max_removed_at_once: int = _setting(
+        2000, "Events that one call removes for a ban or a request to vanish; the rest goes later"
     )
     max_auth_keys: int = _setting(20, "Number of keys that one connection may authenticate")
     max_syncs: int = _setting(8, "Number of open negentropy syncs of one connection")
@@ -400,12 +437,19 @@ class Settings:
     @cached_property
     def tariff(self) -> Tariff:
         kinds = {int(kind): price for kind, price in self.price_kinds.items()}
-        return Tariff(self.price_per_byte, kinds, self.asset_code, self.asset_scale)
+        return Tariff(
+            self.price_per_byte,
+            kinds,
+            self.asset_code,
+            self.asset_scale,
+            self.price_per_tag,
+            self.free_tags,
+        )
 
     @cached_property
     def aether_tariff(self) -> Tariff:
         kinds = {int(kind): price for kind, price in self.aether_price_kinds.items()}
-        return Tariff(self.price_per_byte, kinds, self.asset_code, self.asset_scale)
+        return replace(self.tariff, kinds=kinds)
 
     @property
     def is_free(self) -> bool:

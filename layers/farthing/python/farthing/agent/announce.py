@@ -44,6 +44,8 @@ def _open_routes(agent: Agent, generation: str) -> Iterator[Route]:
 def _tag(agent: Agent, route: Route) -> list[str]:
     """What it costs through us: our own fee on top of the rest of the way."""
     settings = agent.settings
-    fee = forwarding_fee(settings.forward_fee, settings.forward_fee_ppm, TYPICAL_AMOUNT)
+    fee = forwarding_fee(
+        settings.forward_fee, settings.forward_fee_ppm, TYPICAL_AMOUNT, settings.forward_min_fee
+    )
     distance = "direct" if route.hops <= 1 else f"{route.hops}-hop"
     return ["route", route.prefix, str(route.fee + fee), distance]

@@ -21,7 +21,7 @@ from farthing.store.events import StoredEvent
 from farthing.store.payment import OWNER, ROOM
 from farthing.store.postings import posting_of
 from farthing.store.purses import MovementKind, Purse, Way, reference_of
-from farthing.store.receipts import Forwarded, PurseFilled, Receipt, Stored
+from farthing.store.receipts import FREE, Forwarded, PurseFilled, Receipt, Stored
 from farthing.store.table import Query, Table, read_all
 
 _EVENTS_AT_ONCE = 100
@@ -187,9 +187,10 @@ def audit_events(agent: Agent, result: Audit) -> None:
         result.events += 1
         if not _is_unaltered(event):
             result.differ(f"event {event.id} has been altered since it was stored")
-        if event.payment is None and _ought_to_be_paid(agent, event):
+        came_free = event.payment is None or event.payment.startswith(FREE)
+        if came_free and _ought_to_be_paid(agent, event):
             result.differ(f"event {event.id} is stored without payment")
-        if event.payment is None or event.payment in _UNPAID:
+        if came_free or event.payment in _UNPAID:
             continue
         if (event.payment, event.id) not in result.paid_events:
             result.differ(f"event {event.id} names a payment without a receipt")

@@ -3,7 +3,7 @@
 from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from farthing.ports.meter import Metric
+from farthing.ports.meter import Metric, known_code
 
 _UNITS = {Metric.PACKET_MILLISECONDS: MetricUnit.Milliseconds}
 
@@ -18,7 +18,7 @@ class PowertoolsMeter:
         self._counted = True
         self._metrics.add_metric(name=metric, unit=unit, value=number)
         if code:  # once more under its code, which sums and alarms can be set on
-            self._metrics.add_metric(name=f"{metric}{code}", unit=unit, value=number)
+            self._metrics.add_metric(name=f"{metric}{known_code(code)}", unit=unit, value=number)
 
     def flush(self) -> None:
         # With nothing to hand over it would write a warning: a line of log for every call.

@@ -63,7 +63,7 @@ class AetherEvent(Purchase):
         settings, amount = self.agent.settings, self.prepare.amount
         if self.event.pubkey == owner_keys(self.agent).pubkey:
             return
-        self.price = settings.aether_tariff.price(self.event.kind, len(self.prepare.data))
+        self.price = settings.aether_tariff.price_event(self.event, len(self.prepare.data))
         if amount < self.price:
             details = {
                 "price": str(self.price),
@@ -97,7 +97,7 @@ class AetherEvent(Purchase):
     def is_repeat(self, receipt: Receipt, found: Sequence[Any]) -> bool:
         stored: EventRecord[Event] | None = found[0]
         known = len(found) > 1 and found[1] is not None
-        if known or (stored is not None and stored.payment == receipt.reference):
+        if known or (stored is not None and receipt.has_paid(stored.payment)):
             return True
         if stored is not None:
             raise RefusedByReceiver("the event is stored already")
@@ -118,6 +118,14 @@ class AetherEvent(Purchase):
                 raise RefusedByReceiver("the event is stored already")
             case Outcome.SUPERSEDED:
                 raise RefusedByReceiver("a newer version is stored")
+
+    def was_committed(self, receipt: Receipt) -> bool:
+        if super().was_committed(receipt):
+            return True
+        if receipt.amount or self.price:
+            return False  # what was paid for left a receipt
+        stored = self.agent.kept(AETHER).events.get(self.event.id)
+        return stored is not None and receipt.has_paid(stored.payment)
 
     def after_commit(self) -> None:
         self.agent.meter.count(Metric.EVENTS_STORED)

@@ -5,6 +5,7 @@ import logging
 from hashlib import sha256
 
 from farthing.connector.incoming import IncomingPacket
+from farthing.connector.limits import max_packet
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Reject, decode_prepare, decode_reply
 from farthing.ilp.reject import AmountTooLarge, BadRequest, InsufficientTimeout, TimedOut
@@ -53,6 +54,6 @@ def check_expiry(agent: Agent, packet: IncomingPacket) -> None:
 
 
 def check_amount(agent: Agent, packet: IncomingPacket) -> None:
-    maximum = packet.peer.max_packet or agent.settings.max_packet
+    maximum = max_packet(agent, packet.peer)
     if packet.prepare.amount > maximum:
         raise AmountTooLarge(packet.prepare.amount, maximum)

@@ -60,7 +60,11 @@ def terms_from_information(document: dict[str, Any]) -> RelayTerms:
             kind: fee["amount"] for fee in fees.get("publication", []) for kind in fee["kinds"]
         }
         per_byte = fees.get("publication_per_byte", {}).get("amount", 0)
-        tariff = Tariff(per_byte, kinds, ilp["asset_code"], ilp["asset_scale"])
+        per_tag = fees.get("publication_per_tag", {})
+        tariff = Tariff(
+            per_byte, kinds, ilp["asset_code"], ilp["asset_scale"],
+            per_tag.get("amount", 0), per_tag.get("free_tags", 0),
+        )  # fmt: skip
         pubkey = document.get("self") or document["pubkey"]
         return _checked(RelayTerms(ilp["address"], ilp["endpoint"], pubkey, tariff))
     except (KeyError, TypeError, AttributeError):
@@ -79,6 +83,7 @@ def terms_from_peer_info(event: Event, endpoint: str = "") -> RelayTerms:
         tariff = Tariff(
             int(tags.get("price_per_byte", "0")), kinds,
             tags.get("asset_code", ""), int(tags.get("asset_scale", "0")),
+            int(tags.get("price_per_tag", "0")), int(tags.get("free_tags", "0")),
         )  # fmt: skip
         where = endpoint or tags.get("ilp_endpoint", "")
         return _checked(RelayTerms(tags["ilp_address"], where, event.pubkey, tariff))
@@ -87,7 +92,8 @@ def terms_from_peer_info(event: Event, endpoint: str = "") -> RelayTerms:
 
 
 def _checked(terms: RelayTerms) -> RelayTerms:
-    prices = [terms.tariff.per_byte, *terms.tariff.kinds.values()]
+    tariff = terms.tariff
+    prices = [tariff.per_byte, *tariff.kinds.values(), tariff.per_tag, tariff.free_tags]
     if not all(type(price) is int and price >= 0 for price in prices):
         raise NotPayable("a price is not a whole number")
     if not address.is_valid(terms.destination) or not is_hex64(terms.pubkey):
@@ -149,7 +155,7 @@ def prepare_payment(
 ) -> Payment:
     """The packet that stores an event of our own, at its price unless told otherwise."""
     data = dumps_event(event)
-    price = terms.tariff.price(event.kind, len(data))
+    price = terms.tariff.price_event(event, len(data))
     fulfillment = author_fulfillment(author_secret, bytes.fromhex(terms.pubkey), data)
     prepare = Prepare(
         amount=price if amount is None else amount,

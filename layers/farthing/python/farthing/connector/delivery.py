@@ -7,6 +7,7 @@ between, and no hold that somebody would have to release. What may be bought is 
 
 from farthing.connector import receivers
 from farthing.connector.incoming import IncomingPacket
+from farthing.connector.limits import max_balance
 from farthing.connector.rate import check_count, count_shared
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill
@@ -78,12 +79,8 @@ def check_ledger(agent: Agent, packet: IncomingPacket) -> None:
     packet.is_repeat = packet.purchase.is_repeat(receipt, found)
     if packet.is_repeat or not receipt.amount:
         return
-    if balance.owed + receipt.amount > max_balance(agent, packet):
+    if balance.owed + receipt.amount > max_balance(agent, packet.peer):
         raise InsufficientLiquidity("the balance limit is reached")
-
-
-def max_balance(agent: Agent, packet: IncomingPacket) -> int:
-    return packet.peer.max_balance or agent.settings.max_balance
 
 
 def commit_purchase(agent: Agent, packet: IncomingPacket) -> None:
@@ -103,7 +100,8 @@ def commit_purchase(agent: Agent, packet: IncomingPacket) -> None:
 
 def _commit(agent: Agent, packet: IncomingPacket) -> None:
     try:
-        packet.purchase.commit(agent.ledger.payment(packet.receipt, max_balance(agent, packet)))
+        limit = max_balance(agent, packet.peer)
+        packet.purchase.commit(agent.ledger.payment(packet.receipt, limit))
     except PaymentRefused:
         raise InsufficientLiquidity("the balance limit is reached") from None
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from farthing.connector.incoming import IncomingPacket
 from farthing.connector.known_peers import known_peers
+from farthing.connector.limits import max_balance
 from farthing.connector.peering import outgoing_token
 from farthing.connector.rate import check_count, count_shared
 from farthing.context import Agent
@@ -46,7 +47,10 @@ OCTETS = "application/octet-stream"
 
 def answer_repeat(agent: Agent, packet: IncomingPacket) -> Fulfill | None:
     """Count the packet. A packet that is equal, in all but its expiry, to one of this peer that we
-    have sent on is not sent again: it gets the fulfillment from the receipt."""
+    have sent on is not sent again: it gets the fulfillment from the receipt. A packet of amount 0
+    leaves no receipt."""
+    if not packet.prepare.amount:
+        return None  # counted by `check_free_rate`
     packet.digest = packet_digest(packet.prepare)
     packets, receipt = agent.engine.together(
         lambda: count_shared(agent, packet),
@@ -106,7 +110,9 @@ def _counts_against(direct: Peer, route: Route) -> bool:
 def make_onward_packet(agent: Agent, packet: IncomingPacket) -> None:
     """The packet as it leaves: less our fee, with less time."""
     settings, amount = agent.settings, packet.prepare.amount
-    fee = forwarding_fee(settings.forward_fee, settings.forward_fee_ppm, amount)
+    fee = forwarding_fee(
+        settings.forward_fee, settings.forward_fee_ppm, amount, settings.forward_min_fee
+    )
     if amount and amount - fee <= 0:
         raise InsufficientSourceAmount(f"the fee of {fee} leaves nothing to forward")
     expires_ms = min(
@@ -116,9 +122,7 @@ def make_onward_packet(agent: Agent, packet: IncomingPacket) -> None:
         raise InsufficientTimeout("too little time is left to forward")
     expires = datetime.fromtimestamp(expires_ms / 1000, UTC)
     expires = expires.replace(microsecond=expires_ms % 1000 * 1000)
-    packet.onward = replace(
-        packet.prepare, amount=amount - fee if amount else 0, expires_at=expires
-    )
+    packet.onward = replace(packet.prepare, amount=amount - fee, expires_at=expires)
 
 
 def hold_amount(agent: Agent, packet: IncomingPacket) -> None:
@@ -130,7 +134,7 @@ def hold_amount(agent: Agent, packet: IncomingPacket) -> None:
     # Named at random: packets that are equal in everything are still different packets.
     packet.hold = Hold(packet.peer.id, token_hex(16), packet.prepare.amount, expires_ms)
     try:
-        room = agent.ledger.hold(packet.hold, packet.peer.max_balance or settings.max_balance)
+        room = agent.ledger.hold(packet.hold, max_balance(agent, packet.peer))
     except Exception:
         _release(agent, packet.hold)  # held all the same, if only the store's answer was lost
         raise
@@ -196,9 +200,10 @@ def _exchange(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
 def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:
     """Keep what was held, and owe the next hop what it is due, in one transaction. The next hop has
     fulfilled, so this is tried until the packet expires, and never afterwards."""
-    hold, receipt = packet.hold, _receipt(agent, packet)
+    hold = packet.hold
     if not hold.amount:  # moved nothing, so there is nothing to write
         return packet.fulfill
+    receipt = _receipt(agent, packet)
     writes = agent.ledger.forwarded(receipt)
     for pause in _pauses():
         if agent.now_ms >= hold.expires_ms:

@@ -64,7 +64,7 @@ class KnownPeers:
 
     def with_limit(self, peer: Peer) -> Peer:
         """The peer with the limit that holds: its own, what trust gives its key, the default."""
-        if peer.max_balance:
+        if peer.max_balance is not None:
             return peer
         limit = self._trust.of(peer.pubkey) if peer.pubkey else None
         if limit is None:

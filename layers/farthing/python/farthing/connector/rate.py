@@ -32,6 +32,19 @@ def check_rate(agent: Agent, packet: IncomingPacket) -> None:
     check_count(agent, agent.part(_packet_rate).count(packet.peer.id, agent.now))
 
 
+def check_free_rate(agent: Agent, packet: IncomingPacket) -> None:
+    """A packet of amount 0 that we forward costs us a request and brings nothing: such packets have
+    a rate of their own. They are counted here, and not with the others."""
+    if packet.prepare.amount:
+        return
+    name, most = f"{packet.peer.id}#free", agent.settings.free_packets_per_minute
+    packets = agent.part(_packet_rate).count(name, agent.now)
+    if packets <= most and not agent.alone:
+        packets = agent.sessions.count_packet(name, agent.now)
+    if packets > most:
+        raise RateLimited(f"at most {most} packets of amount 0 a minute are forwarded")
+
+
 def count_shared(agent: Agent, packet: IncomingPacket) -> int:
     """Count a packet where all processes do. How many came in this minute; 0 if we are alone."""
     return 0 if agent.alone else agent.sessions.count_packet(packet.peer.id, agent.now)

@@ -33,7 +33,7 @@ from farthing.connector.forwarding import (
     settle,
 )
 from farthing.connector.incoming import IncomingPacket
-from farthing.connector.rate import check_rate
+from farthing.connector.rate import check_free_rate, check_rate
 from farthing.context import Agent
 from farthing.ilp.address import is_prefix
 from farthing.ilp.packet import Code, Fulfill, InvalidPacket, Reject, encode
@@ -62,6 +62,7 @@ FOR_US: Sequence[Step] = (
 )
 ONWARD: Sequence[Step] = (
     answer_configuration,
+    check_free_rate,
     answer_repeat,
     choose_next_hop,
     make_onward_packet,

@@ -55,7 +55,7 @@ class ToonEvent(Purchase):
         settings, amount = self.agent.settings, self.prepare.amount
         if writes_free(settings, self.event.pubkey):
             return
-        self.price = settings.tariff.price(self.event.kind, len(self.prepare.data))
+        self.price = settings.tariff.price_event(self.event, len(self.prepare.data))
         if amount < self.price:
             details = {
                 "price": str(self.price),
@@ -86,7 +86,7 @@ class ToonEvent(Purchase):
         # A repeat may be stored between the looks at receipt and event: either of them tells.
         stored: StoredEvent | None = found[0]
         known = len(found) > 1 and found[1] is not None
-        if known or (stored is not None and stored.payment == receipt.reference):
+        if known or (stored is not None and receipt.has_paid(stored.payment)):
             return True
         if stored is not None:
             raise RefusedByReceiver("the event is stored already")
@@ -97,6 +97,14 @@ class ToonEvent(Purchase):
             super().commit(payment)
         else:
             _check_outcome(self.agent.events.save(self.event, payment=payment))
+
+    def was_committed(self, receipt: Receipt) -> bool:
+        if super().was_committed(receipt):
+            return True
+        if receipt.amount or self.price:
+            return False  # what was paid for left a receipt
+        stored = self.agent.events.get(self.event.id)
+        return stored is not None and receipt.has_paid(stored.payment)
 
     def after_commit(self) -> None:
         self.agent.meter.count(Metric.EVENTS_STORED)

@@ -1,21 +1,51 @@
 """What storing an event costs: the one source of every price that we state or charge."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+
+class Priced(Protocol):
+    """An event of any format, as far as its price depends on it."""
+
+    @property
+    def kind(self) -> int: ...
+
+    @property
+    def tags(self) -> Sequence[Sequence[str]]: ...
+
+    def indexed_tags(self) -> Iterable[tuple[str, str]]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """A kind's flat price replaces the price by size. `size` is of the TOON bytes that arrive."""
+    """A kind's flat price replaces the price by size. `size` is of the TOON bytes that arrive.
+
+    Each indexed tag is a write of its own, which the bytes of a short tag do not pay for. So the
+    price by size is at least `per_tag` for each indexed tag beyond the first `free_tags`.
+    """
 
     per_byte: int
     kinds: Mapping[int, int]
     asset_code: str
     asset_scale: int
+    per_tag: int = 0
+    free_tags: int = 0
 
-    def price(self, kind: int, size: int) -> int:
-        return self.kinds.get(kind, size * self.per_byte)
+    def price(self, kind: int, size: int, tags: int = 0) -> int:
+        """`tags` counts the different indexed tags."""
+        flat = self.kinds.get(kind)
+        if flat is not None:
+            return flat
+        by_size = size * self.per_byte
+        if tags <= self.free_tags or not by_size:
+            return by_size
+        return max(by_size, (tags - self.free_tags) * self.per_tag)
+
+    def price_event(self, event: Priced, size: int) -> int:
+        # To count different tags is work, and hardly any event has so many.
+        many = sum(map(len, event.tags)) > self.free_tags
+        return self.price(event.kind, size, len(set(event.indexed_tags())) if many else 0)
 
     @property
     def is_free(self) -> bool:
@@ -29,13 +59,15 @@ class Tariff:
         """As kind 10032 states it."""
         return [
             ["price_per_byte", str(self.per_byte)],
+            ["price_per_tag", str(self.per_tag)],
+            ["free_tags", str(self.free_tags)],
             *([f"price_kind_{kind}", str(price)] for kind, price in sorted(self.kinds.items())),
             ["asset_code", self.asset_code],
             ["asset_scale", str(self.asset_scale)],
         ]
 
     def as_fees(self) -> dict[str, Any]:
-        """As the relay information document states it (NIP-11); the price by size is our own."""
+        """As the relay information document states it (NIP-11); all but the flat prices is ours."""
         flat = [
             {"kinds": [kind], "amount": price, "unit": self.unit}
             for kind, price in sorted(self.kinds.items())
@@ -43,6 +75,11 @@ class Tariff:
         return {
             "publication": flat,
             "publication_per_byte": {"amount": self.per_byte, "unit": self.unit},
+            "publication_per_tag": {
+                "amount": self.per_tag,
+                "free_tags": self.free_tags,
+                "unit": self.unit,
+            },
         }
 
     @property

@@ -8,7 +8,9 @@ class Kind(IntEnum):
     FOLLOWS = 3  # NIP-02
     ENCRYPTED_DIRECT_MESSAGE = 4  # NIP-04
     DELETION = 5  # NIP-09
+    REQUEST_TO_VANISH = 62  # NIP-62
     GIFT_WRAP = 1059  # NIP-59
+    REPORT = 1984  # NIP-56
     ILP_PEER_INFO = 10032  # ILP-gated relay
     ROUTE_ANNOUNCEMENT = 10033  # ILP-gated relay
     CLIENT_AUTH = 22242  # NIP-42

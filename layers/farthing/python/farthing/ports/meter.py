@@ -3,21 +3,42 @@
 from enum import StrEnum
 from typing import Protocol
 
+from farthing.ilp.packet import Code
+
 
 class Metric(StrEnum):
-    EVENTS_STORED = "EventsStored"
-    EVENTS_REFUSED = "EventsRefused"
-    EVENTS_DELIVERED = "EventsDelivered"
-    FRAMES_TOO_LARGE = "FramesTooLarge"
-    CLIENTS_TOO_SLOW = "ClientsTooSlow"
-    CONNECTIONS_FORGOTTEN = "ConnectionsForgotten"
-    INTERNAL_ERRORS = "InternalErrors"
-    PACKETS_FULFILLED = "PacketsFulfilled"
-    PACKETS_REJECTED = "PacketsRejected"  # by code
-    PACKET_MILLISECONDS = "PacketMilliseconds"
-    REVENUE = "Revenue"  # what was paid, overpayment included
-    PRICE = "Price"  # what was asked for
-    HOLDS_RELEASED = "HoldsReleased"
+    """Each metric with what it counts."""
+
+    about: str
+
+    def __new__(cls, name: str, about: str = "") -> "Metric":
+        metric = str.__new__(cls, name)
+        metric._value_ = name
+        metric.about = about
+        return metric
+
+    EVENTS_STORED = "EventsStored", "Events stored"
+    EVENTS_REFUSED = "EventsRefused", "Events refused"
+    EVENTS_DELIVERED = "EventsDelivered", "Events sent to live subscriptions"
+    FRAMES_TOO_LARGE = "FramesTooLarge", "Frames not sent because they are too large"
+    CLIENTS_TOO_SLOW = "ClientsTooSlow", "Clients disconnected because they read too slowly"
+    CONNECTIONS_FORGOTTEN = "ConnectionsForgotten", "Connections found gone while sending"
+    INTERNAL_ERRORS = "InternalErrors", "Errors that nobody but the operator can mend"
+    PACKETS_FULFILLED = "PacketsFulfilled", "ILP packets fulfilled"
+    PACKETS_REJECTED = "PacketsRejected", "ILP packets rejected, by reject code"
+    PACKET_MILLISECONDS = "PacketMilliseconds", "Time from an ILP packet to its answer"
+    REVENUE = "Revenue", "Amount paid to us, overpayment included, in units of the asset"
+    PRICE = "Price", "Amount that we asked for what was paid, in units of the asset"
+    HOLDS_RELEASED = "HoldsReleased", "Holds of expired packets that were released"
+
+
+# Peers may send any reject code. Each makes a metric or a series of its own, so only ILPv4's count.
+OTHER_CODE = "Other"
+_CODES = frozenset(Code)
+
+
+def known_code(code: str) -> str:
+    return code if code in _CODES else OTHER_CODE
 
 
 class Meter(Protocol):

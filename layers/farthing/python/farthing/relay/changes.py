@@ -23,8 +23,10 @@ from farthing.nostr.messages import ClientMessage, Refused, check_subscription_i
 from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
 from farthing.relay.destination import Destination, Source
+from farthing.relay.effort import Effort
+from farthing.relay.opening import Overtaken, TooManySubscriptions
 from farthing.relay.socket_delivery import settle_deliveries
-from farthing.relay.subscribe import Overtaken, TooManySubscriptions, open_subscription
+from farthing.relay.subscribe import open_subscription
 from farthing.relay.visibility import check_readable, is_visible
 from farthing.store.changes import Change
 from farthing.store.cursors import Cursor, Lease
@@ -84,8 +86,8 @@ def _answer_once(
         raise Overtaken
     check_readable(subscription.filters, connection.pubkeys)
     answer = _Answer(agent, subscription, wanted.since)
-    answer.begin(connection.pubkeys)
-    return answer.send(wanted.limit)
+    with answer.begin(connection.pubkeys):
+        return answer.send(wanted.limit)
 
 
 def _go_live(
@@ -99,8 +101,8 @@ def _go_live(
     )
     pubkeys = open_subscription(agent, caller, subscription)
     answer = _Answer(agent, subscription, wanted.since)
-    answer.begin(pubkeys)
-    end = answer.send(wanted.limit)
+    with answer.begin(pubkeys):
+        end = answer.send(wanted.limit)
     if end is None or not answer.post(end):
         return None
     number = max(answer.last, wanted.since)
@@ -173,12 +175,14 @@ class _Answer:
         self._since = since
         self.reached = since
 
-    def begin(self, pubkeys: frozenset[str]) -> None:
-        """Take the snapshot that is sent, for someone authenticated as these keys."""
+    def begin(self, pubkeys: frozenset[str]) -> Effort:
+        """Take the snapshot that is sent, for someone authenticated as these keys. What it costs
+        ends with the answer."""
         self._pubkeys = pubkeys
         self._scanned = 0
-        self._deadline = self._agent.clock() + self._agent.settings.changes_seconds
+        self._effort = Effort(self._agent, self._agent.settings.changes_seconds)
         self.last = self._agent.changes.last_number()
+        return self._effort
 
     def send(self, limit: int | None) -> str | None:
         """Send what is in the log; the EOSE that ends it, None if the client is gone."""
@@ -199,8 +203,21 @@ class _Answer:
         return changes_eose(self._subscription.id, self.last, at)
 
     def _is_enough(self, number: int) -> bool:
+        """Whether the answer has cost what it may, with entries left behind this number."""
+        if number >= self.last:
+            return False
         too_long = self._scanned >= self._agent.settings.max_scan
-        return number < self.last and (too_long or self._agent.clock() > self._deadline)
+        return too_long or self._effort.is_over_time or not self._may_go_on()
+
+    def _may_go_on(self) -> bool:
+        """Whether a large answer has its turn; a client goes on later from where it ended."""
+        if self._live or self._scanned < self._agent.settings.light_scan:
+            return True
+        try:
+            self._effort.become_large()
+        except Refused:
+            return False
+        return True
 
     def send_rest(self) -> bool:
         """Send the rest, or as much as there is time for; False if the client is gone."""

@@ -10,6 +10,7 @@ from farthing.nostr.messages import (
 )
 from farthing.nostr.messages import count as count_frame
 from farthing.relay.caller import Caller
+from farthing.relay.effort import Effort
 from farthing.relay.subscribe import parse_filters
 from farthing.relay.visibility import check_readable, visible_to
 from farthing.store.planner import ScanTooLong
@@ -22,8 +23,10 @@ def count(agent: Agent, caller: Caller, message: ClientMessage) -> str:
         filters = parse_filters(agent, message)
         pubkeys = caller.arrive().pubkeys
         check_readable(filters, pubkeys)
-        exactly = agent.settings.count_exactly
-        number, approximate = agent.reader.count_any(filters, exactly, visible_to(pubkeys))
+        with Effort(agent, agent.settings.req_seconds) as effort:
+            number, approximate = agent.reader.count_any(
+                filters, agent.settings.count_exactly, visible_to(pubkeys), effort.allowance
+            )
     except ScanTooLong:
         return closed(subscription_id, f"{Prefix.ERROR}: filter is too broad, narrow it")
     except Refused as refused:

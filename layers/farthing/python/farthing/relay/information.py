@@ -6,7 +6,9 @@ from farthing import __version__
 from farthing.nostr.messages import MAX_SUBSCRIPTION_ID
 from farthing.settings import Settings
 
-SUPPORTED_NIPS: tuple[int | str, ...] = (1, 9, 11, 40, 42, 45, 70, 77, "CF")
+SUPPORTED_NIPS = (1, 9, 11, 40, 42, 45, 70, 77)
+# NIP-CF demands it in the list. Clients that take numbers only then refuse the whole document.
+CHANGES_FEED = "CF"
 
 
 def relay_information(settings: Settings) -> dict[str, Any]:
@@ -17,7 +19,9 @@ def relay_information(settings: Settings) -> dict[str, Any]:
         "self": settings.pubkey,
         "contact": settings.contact,
         "icon": settings.icon,
-        "supported_nips": list(SUPPORTED_NIPS),
+        "supported_nips": _nips(settings),
+        # Our own: the changes feed for clients that look here, whatever the list says.
+        "changes_feed": True,
         "software": "farthing",
         "version": __version__,
         "limitation": _limitation(settings),
@@ -39,6 +43,10 @@ def relay_information(settings: Settings) -> dict[str, Any]:
     if settings.is_free:
         del document["payments_url"], document["fees"]
     return {name: value for name, value in document.items() if value != ""}
+
+
+def _nips(settings: Settings) -> list[int | str]:
+    return [*SUPPORTED_NIPS, *([CHANGES_FEED] if settings.list_changes_feed else [])]
 
 
 def _limitation(settings: Settings) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """Why an event is refused, apart from its price: small checks in a list, each with its reason.
 
-The cheap ones come first. None of them looks into the store.
+The cheap ones come first. Only the operator's rules come from the store, and they are kept in
+memory.
 """
 
 from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.kinds import Kind
 from farthing.nostr.messages import Prefix, Refused
+from farthing.relay.moderation import not_banned
 
 # NIP-59 dates gift wraps up to two days back, to hide when they were made.
 GIFT_WRAP_BACKDATING = 2 * 24 * 3600
@@ -52,6 +54,7 @@ POLICIES = (
     created_when_allowed,
     not_expired,
     not_blocked,
+    not_banned,
 )
 
 

@@ -15,7 +15,7 @@ def price_of(settings: Settings, event: Event) -> int:
     """The price of an event that has not been encoded yet: of the encoding that we would make."""
     if writes_free(settings, event.pubkey) or not settings.tariff.may_charge(event.kind):
         return 0
-    return settings.tariff.price(event.kind, encoded_size(event))
+    return settings.tariff.price_event(event, encoded_size(event))
 
 
 def unpayable(size: int) -> str:

@@ -77,6 +77,15 @@ def _receive(agent: Agent, caller: Caller, frame: str, verbs: Mapping[Verb, Answ
     return _greeted(agent, caller, reply)
 
 
+def refuse(frame: str, refused: Refused) -> str:
+    """The answer to a message that is refused before anything is done for it."""
+    try:
+        message = parse_message(frame)
+    except InvalidMessage:
+        return notice(str(refused))
+    return _refusal(message, str(refused))
+
+
 def _check_length(agent: Agent, frame: str) -> None:
     """After parsing: a message that is too long still has an id that its answer must name."""
     most = agent.settings.max_message_length

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farthing.context import Agent
+from farthing.nostr.kinds import Kind
+from farthing.relay.removal import vanish_if_asked
 from farthing.store.changes import AlreadyNumbered, Arrival, CounterMoved
 from farthing.store.spaces import NOSTR, Space
 from farthing.store.table import Contended
@@ -40,3 +42,9 @@ def number_all(agent: Agent, arrivals: Mapping[Space[Any], Sequence[Arrival]]) -
     """Number the events of every space, each in its own log."""
     for space, some in arrivals.items():
         number_events(agent, some, space)
+    # Here, because this consumer sees every stored event, whatever way it came, and never gives up.
+    for arrival in arrivals.get(NOSTR, ()):
+        if arrival.kind == Kind.REQUEST_TO_VANISH:
+            request = agent.events.get(arrival.id)
+            if request is not None:
+                vanish_if_asked(agent, request.event)

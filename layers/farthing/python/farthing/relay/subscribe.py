@@ -1,8 +1,5 @@
 """REQ and CLOSE: open a subscription, send what is stored, and stay for what comes."""
 
-from collections.abc import Mapping
-from itertools import islice
-
 from farthing.context import Agent
 from farthing.nostr.filters import Filter, InvalidFilter, parse_filter
 from farthing.nostr.messages import (
@@ -13,22 +10,11 @@ from farthing.nostr.messages import (
     eose,
     event_frame,
 )
-from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
-from farthing.relay.socket_delivery import settle_deliveries
+from farthing.relay.effort import Effort
+from farthing.relay.opening import Overtaken, check_room, send_stored
 from farthing.relay.visibility import check_readable, visible_to
-from farthing.store.planner import ScanTooLong
 from farthing.store.subscriptions import Subscription, close_order, request_order
-
-_FRAMES_AT_ONCE = 100
-
-
-class Overtaken(Exception):
-    """A later message of the client has closed or replaced what this one asks for."""
-
-
-class TooManySubscriptions(Refused):
-    """The connection has as many subscriptions open as it may."""
 
 
 def req(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
@@ -41,11 +27,13 @@ def req(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
 
         return nostr_subscribe.req(agent, caller, message, subscription_id)
     order = request_order(caller.time_ms)
+    effort = Effort(agent, agent.settings.req_seconds)
     try:
         filters = parse_filters(agent, message)
         subscription = Subscription(caller.connection_id, subscription_id, order, filters)
         pubkeys = open_subscription(agent, caller, subscription)
-        return _send_stored(agent, caller, subscription, pubkeys)
+        with effort:
+            return _send_stored(agent, subscription, pubkeys, effort)
     except Overtaken:
         return None  # the later message is answered, and that answer is the one that counts
     except Exception:
@@ -93,39 +81,21 @@ def open_subscription(agent: Agent, caller: Caller, subscription: Subscription) 
     connection, in_force, standing = agent.engine.together(
         caller.arrive,
         lambda: agent.subscriptions.subscribe(subscription, agent.now),
-        lambda: agent.subscriptions.value_counts(caller.connection_id),
+        lambda: agent.subscriptions.sizes(caller.connection_id),
     )
     if in_force > close_order(caller.time_ms):
         raise Overtaken
     if in_force > subscription.order:
         raise Refused(Prefix.ERROR, "closed by your CLOSE of the same millisecond")
     check_readable(subscription.filters, connection.pubkeys)
-    _check_room(agent, {**standing, subscription.id: subscription.value_count})
+    check_room(agent, {**standing, subscription.id: subscription.size})
     return frozenset(connection.pubkeys)
 
 
-def _check_room(agent: Agent, subscriptions: Mapping[str, int]) -> None:
-    """Every value that a subscription is found by is kept for as long as it is open."""
-    most, values = agent.settings.max_subscriptions, agent.settings.max_live_values
-    if len(subscriptions) > most:
-        raise TooManySubscriptions(Prefix.ERROR, f"more than {most} subscriptions")
-    if sum(subscriptions.values()) > values:
-        raise TooManySubscriptions(Prefix.ERROR, f"more than {values} values in subscriptions")
-
-
 def _send_stored(
-    agent: Agent, caller: Caller, subscription: Subscription, pubkeys: frozenset[str]
+    agent: Agent, subscription: Subscription, pubkeys: frozenset[str], effort: Effort
 ) -> str | None:
-    frames = (
-        event_frame(subscription.id, event.json)
-        for event in agent.reader.find_any(subscription.filters, visible_to(pubkeys))
-    )
-    try:
-        while chunk := list(islice(frames, _FRAMES_AT_ONCE)):
-            delivery = agent.connections.post(caller.connection_id, chunk)
-            settle_deliveries(agent, [(caller.connection_id, delivery)])
-            if delivery in (Delivery.GONE, Delivery.SLOW):
-                return None
-    except ScanTooLong:
-        raise Refused(Prefix.ERROR, "filter is too broad for its limit, narrow it") from None
-    return eose(subscription.id)
+    found = agent.reader.find_any(subscription.filters, visible_to(pubkeys), effort.allowance)
+    frames = (event_frame(subscription.id, event.json) for event in found)
+    listens = send_stored(agent, subscription.connection_id, frames, effort)
+    return eose(subscription.id) if listens else None

@@ -143,7 +143,8 @@ def _expression(condition: Condition) -> Expression:
             return Path([attribute]) == typed(value)
         case LessThan(attribute, bound):
             path = Path([attribute])
-            return Or(path.does_not_exist(), path < typed(bound))
+            below = path < typed(bound)
+            return Or(path.does_not_exist(), below) if bound > 0 else below
         case AtLeast(attribute, bound):
             return Path([attribute]) >= typed(bound)
     assert_never(condition)

@@ -5,7 +5,7 @@ that a crash leaves at worst a posting that points nowhere, and never an event t
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property, partial
@@ -36,7 +36,8 @@ from farthing.store.table import (
 _EVENT = "e"  # sort key of an event, or of the tombstone in its place
 _ADDRESS = "a"  # sort key of an address
 _ATTEMPTS = 100  # each lost race means that somebody else has got on
-_MOST_DELETERS = 100
+_DELETER = "d#"  # begins the sort key of a deleter that a full tombstone does not name
+_MOST_NAMED = 100
 
 
 class Outcome(Enum):
@@ -178,18 +179,24 @@ class EventStore(Generic[E]):
                     condition = Absent()
                 elif "j" in failure.current:
                     return Outcome.DUPLICATE
-                elif self._is_deleted(event, failure.current):
+                elif (over := self._over_tombstone(event, failure.current)) is None:
                     return Outcome.DELETED
-                else:  # the tombstone has no say over this event
-                    condition = Equals("by", failure.current["by"])
+                else:
+                    condition = over
         raise Contended("the event is being written by others")
 
     def _commit(self, put: Put, payment: Payment | None) -> None:
-        if payment is None or not payment.writes:
-            self._engine.write(put)
+        self._write([put, *(payment.writes if payment else ())])
+
+    def _write(self, writes: Sequence[TransactWrite]) -> None:
+        """Make the first write, together with the others where there are any; ConditionFailed if
+        its condition does."""
+        first = writes[0]
+        if len(writes) == 1 and isinstance(first, Put):
+            self._engine.write(first)
             return
         try:
-            self._engine.transact([put, *payment.writes])
+            self._engine.transact(writes)
         except TransactionCancelled as cancelled:
             raise_if_refused(cancelled, 1)
             raise ConditionFailed(cancelled.current[0]) from None
@@ -219,11 +226,12 @@ class EventStore(Generic[E]):
             except TransactionCancelled as cancelled:
                 raise_if_refused(cancelled, len(writes))
                 standing = cancelled.current[1]
-                if standing is not None and self._is_deleted(event, standing):
-                    self._drop_postings(event)
-                    return Outcome.DELETED
                 if standing is not None and "by" in standing:
-                    condition = Equals("by", standing["by"])
+                    over = self._over_tombstone(event, standing)
+                    if over is None:
+                        self._drop_postings(event)
+                        return Outcome.DELETED
+                    condition = over
                 current = self._address(key)
                 continue
             if replaced is not None:
@@ -261,13 +269,34 @@ class EventStore(Generic[E]):
             *(partial(self._delete_address, address, deletion.created_at) for address in addresses),
         )
 
+    def remove(self, event_id: str) -> bool:
+        """Take an event away, whoever wrote it; whether it was here. The tombstone in its place
+        keeps the event from coming back, and its receipt from missing it."""
+        key = event_key(self.space, event_id)
+        current = self._engine.get(Table.EVENTS, *key)
+        if current is None or "j" not in current:
+            return False
+        tombstone = {"by": [current["p"]], "removed": True}
+        try:
+            self._engine.write(Put(Table.EVENTS, *key, tombstone, Equals("p", current["p"])))
+        except ConditionFailed:  # deleted or replaced meanwhile
+            return False
+        removed = stored_event(self.space, key[0], current)
+        assert removed is not None
+        self._drop_postings(removed.event)
+        return True
+
     def _delete_event(self, key: Key, pubkey: str, current: Item | None) -> None:
         for _ in range(_ATTEMPTS):
             tombstone, condition = self._tombstone(current, pubkey)
             if tombstone is None:
                 return
+            writes: list[TransactWrite] = [Put(Table.EVENTS, *key, tombstone, condition)]
+            if "more" in tombstone:
+                oldest = self._beside(key, current["by"][0] if current else "")
+                writes.append(Put(Table.EVENTS, *oldest, {}))
             try:
-                self._engine.write(Put(Table.EVENTS, *key, tombstone, condition))
+                self._write(writes)
             except ConditionFailed as failure:
                 current = failure.current
                 continue
@@ -295,9 +324,19 @@ class EventStore(Generic[E]):
             return
         raise Contended("the address is being written by others")
 
-    def _is_deleted(self, event: E, tombstone: Item) -> bool:
-        """Whether a tombstone counts: only its author deletes an event, and nobody a deletion."""
-        return event.pubkey in tombstone.get("by", ()) and event.kind != self.space.deletion_kind
+    def _over_tombstone(self, event: E, tombstone: Item) -> Condition | None:
+        """The condition under which an event takes a tombstone's place. None where the tombstone
+        counts: only its author deletes an event, and nobody a deletion."""
+        named = event.pubkey in tombstone["by"]
+        if not named and "more" in tombstone:
+            key = self._beside(event_key(self.space, event.id), event.pubkey)
+            named = self._engine.get(Table.EVENTS, *key) is not None
+        deleted = named and event.kind != self.space.deletion_kind
+        return None if deleted else Equals("by", tombstone["by"])
+
+    def _beside(self, key: Key, pubkey: str) -> Key:
+        """Where a deleter stands that a tombstone has no room for."""
+        return key[0], f"{self.space.prefix}{_DELETER}{pubkey}"
 
     def _replacement(
         self, event: E, key: Key, current: Item | None, condition: Condition, item: Item
@@ -330,16 +369,28 @@ class EventStore(Generic[E]):
         """What takes the place of a deleted event, or None where there is nothing to do.
 
         An event that we have not seen yet gets one as well: the deletion may be here first. It then
-        counts only for the one key that turns out to be the author's.
+        counts only for the one key that turns out to be the author's, and names every key that has
+        asked: many strangers must not keep the author from it.
         """
         if current is None:
             return {"by": [pubkey]}, Absent()
         if "j" not in current:
-            by = current["by"]
-            done = pubkey in by or len(by) >= _MOST_DELETERS
-            return (None if done else {"by": [*by, pubkey]}), Equals("by", by)
+            return _with_deleter(current, pubkey)
         mine = current["p"] == pubkey and current["k"] != self.space.deletion_kind
         return ({"by": [pubkey]} if mine else None), Equals("p", pubkey)
+
+
+def _with_deleter(tombstone: Item, pubkey: str) -> tuple[Item | None, Condition]:
+    """The tombstone that names one more key; None if it names the key. One that is full puts the
+    oldest of its names beside itself."""
+    by = tombstone["by"]
+    # Every deleter changes the list: by this, whoever stores the event meanwhile sees that.
+    unchanged = Equals("by", by)
+    if pubkey in by:
+        return None, unchanged
+    if len(by) < _MOST_NAMED:
+        return {**tombstone, "by": [*by, pubkey]}, unchanged
+    return {"by": [*by[1:], pubkey], "more": True}, unchanged
 
 
 def _refusal(event: Storable, current: Item | None) -> Outcome | None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from farthing.store.payment import Payment, PaymentRefused
+from farthing.store.payment import Payment
 from farthing.store.receipts import Forwarded, Receipt, receipt_of, receipts_of
 from farthing.store.table import (
     EXPIRES,
@@ -40,6 +40,7 @@ _BALANCE = "balance"
 _PUBKEY = "pubkey"
 _ADDRESS = "address"
 _REQUEST = "request"
+_LIMITS = "limits"  # of a peer's record: how its limits are to be read
 _PEERS = "peers"  # partition that lists them
 _FORMER = "former-peers"  # and those that were removed, whose history stays
 _HOLD_SHARDS = 8
@@ -74,8 +75,8 @@ class Peer:
     token_hash: str
     ilp_address: str = ""
     endpoint: str = ""  # where their connector takes packets; also the only place for callbacks
-    max_balance: int = 0
-    max_packet: int = 0
+    max_balance: int | None = None  # what it may owe us; None is what the settings say
+    max_packet: int | None = None  # its largest amount; None is what the settings say
     asset_code: str = ""
     asset_scale: int = 0
     jwt_secret: bytes | None = None  # sealed; see `ilp.tokens`
@@ -141,7 +142,7 @@ class Ledger:
     def add_peer(self, peer: Peer) -> None:
         if not _PEER_ID(peer.id):
             raise InvalidPeerId("a peer's id has letters, digits and . _ : @ - only")
-        item = asdict(peer)
+        item = _peer_item(peer)
         try:
             self._engine.transact(
                 [Put(Table.LEDGER, *place, item, Absent()) for place in _places(peer)]
@@ -157,7 +158,7 @@ class Ledger:
         known = self.peer(peer.id)
         if known is None:
             raise UnknownPeer(f"there is no peer {peer.id!r}")
-        item, before, after = asdict(peer), _places(known), _places(peer)
+        item, before, after = _peer_item(peer), _places(known), _places(peer)
         writes: list[TransactWrite] = [
             *(Delete(Table.LEDGER, *place) for place in before if place not in after),
             *(
@@ -248,17 +249,18 @@ class Ledger:
             yield receipt_of(row.item)
 
     def payment(self, receipt: Receipt, max_balance: int) -> Payment:
-        """A payment at once, to be committed in one transaction with what it pays for.
+        """A payment at once, to be committed in one transaction with what it pays for. Nothing is
+        written for an amount of 0.
 
-        The receipt comes first: it is there already if the packet is a repeat. PaymentRefused if
-        the amount alone is over the limit.
+        The receipt comes first: it is there already if the packet is a repeat.
         """
-        writes: list[TransactWrite] = [Put(Table.LEDGER, *receipt.key, receipt.item(), Absent())]
-        if receipt.amount > max_balance:
-            raise PaymentRefused([False, True], [None, None])
-        if receipt.amount:
-            moved = {"posted": receipt.amount, "owed": receipt.amount}
-            writes.append(_movement(receipt.peer, moved, receipt.amount, max_balance))
+        if not receipt.amount:
+            return Payment((), receipt.reference)
+        moved = {"posted": receipt.amount, "owed": receipt.amount}
+        writes = (
+            Put(Table.LEDGER, *receipt.key, receipt.item(), Absent()),
+            _movement(receipt.peer, moved, receipt.amount, max_balance),
+        )
         return Payment(writes, receipt.reference)
 
     def forwarded(self, receipt: Receipt) -> list[TransactWrite]:
@@ -277,8 +279,6 @@ class Ledger:
         """Reserve an amount until the packet is settled; False if the balance has no room."""
         if not hold.amount:
             return True
-        if hold.amount > max_balance:
-            return False
         moved = {"pending": hold.amount, "owed": hold.amount}
         try:
             self._engine.transact(
@@ -347,7 +347,7 @@ class Ledger:
 
 
 def _movement(peer: str, moved: dict[str, int], amount: int, max_balance: int) -> Add:
-    # Holds also where there is no balance yet: an amount over the limit must not come this far.
+    # The limit is on what the peer owes afterwards: one that has paid in advance may spend that.
     condition = LessThan("owed", max_balance - amount + 1)
     return Add(Table.LEDGER, _balance_key(peer), _BALANCE, moved, condition=condition)
 
@@ -356,4 +356,11 @@ def _peer(item: Item | None) -> Peer | None:
     if item is None:
         return None
     fields: dict[str, Any] = dict(item)
+    if fields.pop(_LIMITS, 0) < 1:  # a record from when 0 meant that there is no limit of its own
+        for name in ("max_balance", "max_packet"):
+            fields[name] = fields.get(name) or None
     return Peer(**fields)
+
+
+def _peer_item(peer: Peer) -> dict[str, Any]:
+    return {**asdict(peer), _LIMITS: 1}

@@ -30,6 +30,7 @@ _MOST_KINDS = 64
 _SMALLEST_PAGE = 8
 _LARGEST_PAGE = 1000
 _SCAN_PAGE = 4000
+_ENTRIES_BETWEEN_LOOKS = 250
 
 
 Visible = Callable[[EventRecord[E]], bool]
@@ -44,16 +45,22 @@ class ScanTooLong(Exception):
 
 
 class Allowance:
-    """Index entries that may be read, for one filter or for several together."""
+    """Index entries that may be read, for one filter or for several together. After every few
+    hundred the holder is called with the number so far, and may raise."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, look_up: Callable[[int], None] = lambda _: None) -> None:
         self.most = most
-        self._left = most
+        self._spent = 0
+        self._look_up = look_up
+        self._next_look = _ENTRIES_BETWEEN_LOOKS
 
     def spend(self, number: int) -> None:
-        self._left -= number
-        if self._left < 0:
+        self._spent += number
+        if self._spent > self.most:
             raise ScanTooLong
+        if self._spent >= self._next_look:
+            self._next_look = self._spent + _ENTRIES_BETWEEN_LOOKS
+            self._look_up(self._spent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +245,15 @@ class Reader(Generic[E]):
                 yield found
 
     def find_any(
-        self, filters: Sequence[Wanted[E]], visible: Visible[E] = to_all
+        self,
+        filters: Sequence[Wanted[E]],
+        visible: Visible[E] = to_all,
+        allowance: Allowance | None = None,
     ) -> Iterator[EventRecord[E]]:
-        """What any of the filters matches, each within its own limit: newest first, each once."""
-        streams = [_primed(self.find(filter, visible)) for filter in filters]
+        """What any of the filters matches, each within its own limit: newest first, each once. All
+        of them share one allowance."""
+        shared = allowance or Allowance(self._max_scan)
+        streams = [_primed(self.find(filter, visible, shared)) for filter in filters]
         last = None
         for event in heapq.merge(*self._engine.together(*streams), key=order):
             if event.id != last:
@@ -249,29 +261,36 @@ class Reader(Generic[E]):
             last = event.id
 
     def count_any(
-        self, filters: Sequence[Wanted[E]], exactly: int, visible: Visible[E] = to_all
+        self,
+        filters: Sequence[Wanted[E]],
+        exactly: int,
+        visible: Visible[E] = to_all,
+        allowance: Allowance | None = None,
     ) -> tuple[int, bool]:
         """How many events match any of the filters, and whether that is only an estimate.
 
         Up to `exactly` every event is looked at. Beyond it the rest is counted by postings, a few
-        of which may point nowhere, and private kinds are left out.
+        of which may point nowhere, and private kinds are left out. All filters share one allowance.
         """
+        shared = allowance or Allowance(self._max_scan)
         seen: set[str] = set()
-        exact = True
+        large = []
         for filter in filters:
             by_id = filter.ids is not None  # then all of them are read anyway
             limit = None if by_id else exactly + 1
-            events = list(self._find(filter, limit, visible, None))
+            events = list(self._find(filter, limit, visible, shared))
             seen.update(event.id for event in events)
             if len(events) > exactly and not by_id:
-                exact = False
-                if set(filter.tags) <= {plan(filter, self._lists).answered_tag}:
-                    seen.update(self._posting_ids(filter))
-        return len(seen), not exact
+                large.append(filter)
+        # After all filters have been looked at: what is left of the allowance is for estimates.
+        for filter in large:
+            if set(filter.tags) <= {plan(filter, self._lists).answered_tag}:
+                seen.update(self._posting_ids(filter, shared))
+        return len(seen), bool(large)
 
-    def _posting_ids(self, filter: Wanted[E]) -> Iterator[str]:
+    def _posting_ids(self, filter: Wanted[E], allowance: Allowance) -> Iterator[str]:
         try:
-            for posting in self.postings(filter, _LARGEST_PAGE):
+            for posting in self.postings(filter, _LARGEST_PAGE, allowance):
                 if posting.kind not in self._events.space.private_kinds:
                     yield posting.id
         except ScanTooLong:

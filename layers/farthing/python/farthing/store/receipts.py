@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 from farthing.store.table import Item
 
+# Begins the reference of what came with a packet of amount 0.
+FREE = "free#"
+
 
 class Stored(NamedTuple):
     """An event was stored here, or handed to its subscribers if it is ephemeral."""
@@ -74,7 +77,16 @@ class Receipt(NamedTuple):
 
     @property
     def reference(self) -> str:
-        """What an event that this receipt paid for carries."""
+        """What an event that this receipt paid for carries. A packet of amount 0 leaves no receipt,
+        and what it brought says so."""
+        return self._packet if self.amount else FREE + self._packet
+
+    def has_paid(self, reference: str | None) -> bool:
+        """Whether something with this reference came with this packet, at whatever amount."""
+        return reference is not None and reference.removeprefix(FREE) == self._packet
+
+    @property
+    def _packet(self) -> str:
         return f"{self.peer}#{self.condition}"
 
     @property

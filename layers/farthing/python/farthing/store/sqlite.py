@@ -23,6 +23,7 @@ from farthing.store.limits import (
     check_write,
 )
 from farthing.store.memory import MemoryEngine
+from farthing.store.private_files import private_folder
 from farthing.store.sqlite_file import File, Parking
 from farthing.store.sqlite_items import decode_item, decode_items
 from farthing.store.sqlite_units import Unit, batch_unit, unit_of
@@ -85,7 +86,7 @@ class SqliteEngine:
     max_transaction = 1000
 
     def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        private_folder(directory)
         self._clock = clock
         self._file = File(directory / "farthing.db", [t for t in Table if t not in VOLATILE])
         self._memory = MemoryEngine(clock=clock)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from farthing.store import sqlite_layout, sqlite_rows
+from farthing.store.private_files import close_file, private_file
 from farthing.store.sqlite_units import State, Unit, apply
 from farthing.store.table import Key, StoreError, Table
 
@@ -47,6 +48,9 @@ class _Look:
 class File:
     def __init__(self, path: Path, tables: Iterable[Table]) -> None:
         self._path = path
+        private_file(path)
+        for suffix in ("-wal", "-shm"):  # SQLite makes new ones with the rights of the database
+            close_file(path.with_name(path.name + suffix))
         self._readers = threading.local()
         self._opened: list[sqlite3.Connection] = []
         self._mutex = threading.Lock()

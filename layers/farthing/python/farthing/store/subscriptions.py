@@ -5,10 +5,11 @@ are hints that are checked against it. Messages of one connection may be handled
 each carries the order in which it was sent, and the later one wins.
 """
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import orjson
 
@@ -44,6 +45,9 @@ class LiveFilter(Wanted[F_contra], Protocol[F_contra]):
     """A filter that can be written down."""
 
     def as_dict(self) -> dict[str, object]: ...
+
+
+Filters = tuple[LiveFilter[Any], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,9 +105,13 @@ class Subscription:
         return [listed, *self.feed.index.hints(self.filters, self.place)]
 
     @property
-    def value_count(self) -> int:
-        """By how many values the index finds it: what it takes to keep."""
-        return self.feed.index.value_count(self.filters)
+    def text(self) -> str:
+        """The filters as they are kept."""
+        return orjson.dumps([filter.as_dict() for filter in self.filters]).decode()
+
+    @property
+    def size(self) -> "Size":
+        return Size(self.feed.index.value_count(self.filters), len(self.text.encode()))
 
     @property
     def traces(self) -> list[Key]:
@@ -135,10 +143,21 @@ def cursor_key(subscription: Subscription) -> Key:
     return pk, f"cursor#{subscription.order}"
 
 
+class Size(NamedTuple):
+    """What it takes to keep a subscription: the values that it is found by, and the bytes of its
+    filters."""
+
+    values: int
+    bytes: int
+
+
 class Subscriptions:
-    def __init__(self, engine: Engine, seconds: int, *, in_order: bool = False) -> None:
+    def __init__(
+        self, engine: Engine, seconds: int, parsed_bytes: int, *, in_order: bool = False
+    ) -> None:
         self._engine = engine
         self._life = seconds
+        self._parsed = ParsedFilters(parsed_bytes)
         self._in_order = in_order  # no message of a connection overtakes another
 
     def subscribe(self, subscription: Subscription, now: int) -> int:
@@ -147,11 +166,12 @@ class Subscriptions:
         The order of the message that is now in force: the subscription's own, or a later one.
         """
         expires = now + self._life
-        hint = {"o": subscription.order, "v": subscription.value_count, EXPIRES: expires}
+        size = subscription.size
+        hint = {"o": subscription.order, "v": size.values, "b": size.bytes, EXPIRES: expires}
         hints = [Put(Table.SESSIONS, pk, sk, hint) for pk, sk in subscription.entries]
         item = {
             "o": subscription.order,
-            "f": orjson.dumps([filter.as_dict() for filter in subscription.filters]).decode(),
+            "f": subscription.text,
             "d": subscription.feed.name,
             EXPIRES: expires,
         }
@@ -162,7 +182,7 @@ class Subscriptions:
             lambda: self._engine.write_batch(hints, deferred=True),
             lambda: self._settle(subscription, item),
         )
-        stale = _subscription(subscription.connection_id, subscription.id, old)
+        stale = self._read(subscription.connection_id, subscription.id, old)
         if not settled:
             self._forget_traces(subscription, keep=stale)
             return int(old["o"]) if old is not None else subscription.order + 1
@@ -178,7 +198,7 @@ class Subscriptions:
             settled, old = True, self._engine.write(Delete(Table.SESSIONS, pk, sk))
         else:
             settled, old = self._settle(closing, {"o": order, EXPIRES: now + _CLOSE_SECONDS})
-        stale = _subscription(connection_id, subscription_id, old)
+        stale = self._read(connection_id, subscription_id, old)
         if settled and stale is not None:
             self._forget_traces(stale, keep=None)
         return settled
@@ -200,13 +220,15 @@ class Subscriptions:
             self._engine.write_batch(deletes)
 
     def ids(self, connection_id: str) -> set[str]:
-        return set(self.value_counts(connection_id))
+        return set(self.sizes(connection_id))
 
-    def value_counts(self, connection_id: str) -> dict[str, int]:
-        """The id of each that is open, and by how many values it is found."""
+    def sizes(self, connection_id: str) -> dict[str, Size]:
+        """The id of each that is open, and what it takes to keep."""
         query = Query(Table.SESSIONS, listing(connection_id), low=LISTED)
         rows = read_all(self._engine, query)
-        return {_listed_id(row.sk): row.item.get("v", 0) for row in rows}
+        return {
+            _listed_id(row.sk): Size(row.item.get("v", 0), row.item.get("b", 0)) for row in rows
+        }
 
     def keys_of(self, connection_id: str, listed: Iterable[str]) -> set[Key]:
         """The keys of all that a connection's subscriptions have left, by their entries in its
@@ -215,10 +237,21 @@ class Subscriptions:
         items = self._engine.get_many(Table.SESSIONS, keys.values())
         found = set(keys.values())
         for subscription_id, key in keys.items():
-            open_one = _subscription(connection_id, subscription_id, items.get(key))
+            open_one = self._read(connection_id, subscription_id, items.get(key))
             if open_one is not None:
                 found.update(open_one.traces)
         return found
+
+    def _read(
+        self, connection_id: str, subscription_id: str, item: Item | None
+    ) -> Subscription | None:
+        """The open subscription that an item describes; None for a closed one."""
+        if item is None or "f" not in item:
+            return None
+        feed = _feed(item["d"])
+        filters = self._parsed.of(feed, item["f"])
+        form = item.get("m", "")
+        return Subscription(connection_id, subscription_id, item["o"], filters, feed, form)
 
     def is_open(self, subscription: Subscription) -> bool:
         pk, sk = _key(subscription.connection_id, subscription.id)
@@ -230,7 +263,7 @@ class Subscriptions:
         named = {place: _named(place) for place in sorted(places)}
         keys = {each: _key(*each) for each in (named[place][:2] for place in named)}
         items = self._engine.get_many(Table.SESSIONS, keys.values())
-        read = {each: _subscription(*each, items.get(key)) for each, key in keys.items()}
+        read = {each: self._read(*each, items.get(key)) for each, key in keys.items()}
         found = {}
         for place, (connection_id, subscription_id, order) in named.items():
             subscription = read[connection_id, subscription_id]
@@ -248,25 +281,36 @@ def _named(place: str) -> tuple[str, str, int]:
     return connection_id, subscription_id, int(order)
 
 
-def _subscription(
-    connection_id: str, subscription_id: str, item: Item | None
-) -> Subscription | None:
-    """The open subscription that an item describes; None for a closed one."""
-    if item is None or "f" not in item:
-        return None
-    feed, text = _feed(item["d"]), item["f"]
-    # Small filters come back with every event that they match; large ones would fill the memory.
-    filters = (_remembered_filters if len(text) < 4096 else _filters)(feed, text)
-    form = item.get("m", "")
-    return Subscription(connection_id, subscription_id, item["o"], filters, feed, form)
-
-
 def _feed(name: str) -> Feed[Any]:
     return next(feed for feed in FEEDS if feed.name == name)
 
 
-def _filters(feed: Feed[Any], text: str) -> tuple[LiveFilter[Any], ...]:
-    return tuple(feed.parse(value) for value in orjson.loads(text))
+class ParsedFilters:
+    """Filters that were parsed lately, by their text: they come back with every event that they
+    may match. Bounded by the bytes of the texts."""
 
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._bytes = 0
+        self._kept: OrderedDict[tuple[str, str], Filters] = OrderedDict()
+        self._mutex = threading.Lock()
 
-_remembered_filters = lru_cache(maxsize=2048)(_filters)
+    def of(self, feed: Feed[Any], text: str) -> Filters:
+        key = (feed.name, text)
+        with self._mutex:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                return found
+        parsed = tuple(feed.parse(value) for value in orjson.loads(text))
+        with self._mutex:
+            if key not in self._kept and len(text) <= self._most:
+                self._kept[key] = parsed
+                self._bytes += len(text)
+            while self._bytes > self._most:
+                (_, oldest), _ = self._kept.popitem(last=False)
+                self._bytes -= len(oldest)
+        return parsed
+
+    def __len__(self) -> int:
+        return len(self._kept)

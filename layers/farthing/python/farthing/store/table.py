@@ -58,8 +58,7 @@ class Equals:
 
 @dataclass(frozen=True, slots=True)
 class LessThan:
-    """The item's number is below this one. An item or attribute that is not there counts as below:
-    a counter starts at nothing."""
+    """The item's number is below this one. An item or attribute that is not there counts as 0."""
 
     attribute: str
     value: int
@@ -226,7 +225,7 @@ def holds(condition: Condition | None, item: Item | None) -> bool:
             return item is not None and attribute in item and same(item[attribute], value)
         case LessThan(attribute, bound):
             if item is None or attribute not in item:
-                return True
+                return bound > 0
             number = item[attribute]
             return type(number) is int and number < bound
         case AtLeast(attribute, bound):

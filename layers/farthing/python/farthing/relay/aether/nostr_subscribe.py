@@ -8,8 +8,9 @@ from farthing.nostr.messages import ClientMessage, Prefix, Refused, eose
 from farthing.relay.aether.channel import NOSTR_FORM
 from farthing.relay.aether.event_frames import nostr_frame
 from farthing.relay.aether.nostr_errors import prefix_of
-from farthing.relay.aether.subscribe import Overtaken, subscribe
+from farthing.relay.aether.subscribe import subscribe
 from farthing.relay.caller import Caller
+from farthing.relay.opening import Overtaken
 
 
 def req(agent: Agent, caller: Caller, message: ClientMessage, subscription_id: str) -> str | None:

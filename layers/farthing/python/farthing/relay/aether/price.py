@@ -17,7 +17,7 @@ def price_of(agent: Agent, event: Event) -> int:
     tariff = agent.settings.aether_tariff
     if not tariff.may_charge(event.kind) or event.pubkey == owner_keys(agent).pubkey:
         return 0
-    return tariff.price(event.kind, encoded_size(event))
+    return tariff.price_event(event, encoded_size(event))
 
 
 def encoded_size(event: Event) -> int:

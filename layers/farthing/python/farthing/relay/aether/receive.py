@@ -15,8 +15,9 @@ from farthing.ports.meter import Metric
 from farthing.relay.aether import handshake
 from farthing.relay.aether.channel import ID_PREFIX, Channel
 from farthing.relay.aether.publish import PaymentRequired, TooLarge, publish
-from farthing.relay.aether.subscribe import Overtaken, subscribe, unsubscribe
+from farthing.relay.aether.subscribe import subscribe, unsubscribe
 from farthing.relay.caller import Caller
+from farthing.relay.opening import Overtaken, TooManySubscriptions
 from farthing.relay.socket_delivery import settle_deliveries
 from farthing.store.noise_states import SESSION
 from farthing.store.sessions import Connection
@@ -195,5 +196,5 @@ def _claimed_sub_id(message: Message) -> str | None:
 
 
 def _code_of(refused: Refused) -> Code:
-    limited = refused.prefix is Prefix.RATE_LIMITED
-    return Code.RATE_LIMITED if limited else Code.VALIDATION_FAILED
+    limited = refused.prefix is Prefix.RATE_LIMITED or isinstance(refused, TooManySubscriptions)
+    return Code.RATE_LIMITED if limited else Code.INVALID_MESSAGE

@@ -1,0 +1,57 @@
+"""The log of the local server: lines for people, or one JSON object per line for programs."""
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+from farthing.settings import Settings
+
+# What every record has; anything else was given as a field of its own.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+# They say where each credential was found, and more, at the level of our own lines.
+_TALKATIVE = ("aiohttp", "asyncio", "botocore", "pynamodb", "urllib3")
+
+
+def configure_logs(settings: Settings) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if settings.log_format == "json" else TextLines())
+    level = settings.log_level.upper()
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for library in _TALKATIVE:
+        logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLevelName(level)))
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What was given by `extra`."""
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+class TextLines(logging.Formatter):
+    """`2026-11-18 16:00:00,000 INFO message name=value`"""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        fields = (f"{name}={value}" for name, value in fields_of(record).items())
+        return " ".join([super().formatMessage(record), *fields])
+
+
+class JsonLines(logging.Formatter):
+    """Always one line: what strangers send cannot begin a line of its own."""
+
+    converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **fields_of(record),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)

@@ -1,0 +1,83 @@
+"""What one request may cost: so many index entries for all its filters together, so much time, and
+beyond a first part only in the slow lane."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from farthing.context import Agent
+from farthing.nostr.messages import Prefix, Refused
+from farthing.store.planner import Allowance
+
+
+class TookTooLong(Refused):
+    """The request was not done in time."""
+
+    def __init__(self) -> None:
+        super().__init__(Prefix.ERROR, "this took too long, narrow the filter or try again")
+
+
+class TooBusy(Refused):
+    """Other large requests have all the places there are."""
+
+    def __init__(self) -> None:
+        super().__init__(Prefix.ERROR, "busy with other large requests, try again")
+
+
+class Effort:
+    """The cost of one request, from its beginning to the end of the `with` block."""
+
+    def __init__(self, agent: Agent, seconds: int) -> None:
+        self._agent = agent
+        self._deadline = agent.clock() + seconds
+        self._in_lane = False
+        self.allowance = Allowance(agent.settings.max_scan, self._look_up)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._in_lane:
+            self._agent.slow_lane.leave()
+
+    def _look_up(self, spent: int) -> None:
+        """Called now and then, while index entries are read."""
+        self.check_time()
+        if spent > self._agent.settings.light_scan:
+            self.become_large()
+
+    def become_large(self) -> None:
+        """Go on as one of the large requests, of which few run at a time."""
+        if self._in_lane:
+            return
+        self._in_lane = self._agent.slow_lane.enter(self._left)
+        if not self._in_lane:
+            raise TooBusy
+        self.check_time()
+
+    @property
+    def _left(self) -> float:
+        return max(0.0, self._deadline - self._agent.clock())
+
+    @property
+    def is_over_time(self) -> bool:
+        return self._agent.clock() > self._deadline
+
+    def check_time(self) -> None:
+        if self.is_over_time:
+            raise TookTooLong
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """While frames are on their way. On one machine a client that reads slowly costs nobody
+        else anything; in the cloud that time counts as well, since the gateway counts it."""
+        start = self._agent.clock()
+        yield
+        if self._agent.alone:
+            self._deadline += self._agent.clock() - start

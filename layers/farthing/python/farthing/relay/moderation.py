@@ -1,0 +1,78 @@
+"""The operator's rules in force: banned and allowed keys, banned events, allowed kinds, and what
+the relay calls itself. Policies and prices ask here; NIP-86 and the commands write here."""
+
+from collections.abc import Callable
+
+from farthing.context import Agent
+from farthing.nostr.events import Event
+from farthing.nostr.messages import Prefix, Refused
+from farthing.store.rules import RuleBook, Rules, Subject
+
+_CACHE_SECONDS = 0.5  # a rule counts within a second, in every process
+
+
+class RulesInForce:
+    """The rules, read again when their version has moved."""
+
+    def __init__(self, book: RuleBook, clock: Callable[[], float]) -> None:
+        self.book = book
+        self._clock = clock
+        self._rules: Rules | None = None
+        self._looked = 0.0
+
+    def now(self) -> Rules:
+        rules, moment = self._rules, self._clock()
+        # Looked at again also when the clock was set back.
+        if rules is not None and 0 <= moment - self._looked < _CACHE_SECONDS:
+            return rules
+        self._looked = moment
+        if rules is None or self.book.version() != rules.version:
+            rules = self._rules = self.book.read()
+        return rules
+
+    def forget(self) -> None:
+        """Look again at once: this process has changed a rule."""
+        self._looked = float("-inf")
+
+
+def rules_in_force(agent: Agent) -> RulesInForce:
+    return agent.part(_rules_in_force)
+
+
+def _rules_in_force(agent: Agent) -> RulesInForce:
+    return RulesInForce(RuleBook(agent.engine), agent.clock)
+
+
+def rules(agent: Agent) -> Rules:
+    return rules_in_force(agent).now()
+
+
+def not_banned(agent: Agent, event: Event) -> None:
+    """Refuse what the operator has banned: an author, an event, or a kind that is not allowed."""
+    found = rules(agent)
+    if not found.by_subject or event.pubkey == agent.settings.pubkey:
+        return
+    if event.pubkey in found.of(Subject.BANNED_KEY):
+        raise Refused(Prefix.BLOCKED, "author is banned here")
+    if event.id in found.of(Subject.BANNED_EVENT):
+        raise Refused(Prefix.BLOCKED, "event is banned here")
+    kinds = found.of(Subject.ALLOWED_KIND)
+    if kinds and str(event.kind) not in kinds:
+        raise Refused(Prefix.BLOCKED, f"kind {event.kind} is not allowed here")
+
+
+def is_allowed(agent: Agent, pubkey: str) -> bool:
+    """Whether the operator lets this key write for free."""
+    return pubkey in rules(agent).of(Subject.ALLOWED_KEY)
+
+
+def set_rule(agent: Agent, subject: Subject, value: str, reason: str = "") -> None:
+    force = rules_in_force(agent)
+    force.book.set(subject, value, reason, agent.now)
+    force.forget()
+
+
+def unset_rule(agent: Agent, subject: Subject, value: str) -> None:
+    force = rules_in_force(agent)
+    force.book.unset(subject, value)
+    force.forget()

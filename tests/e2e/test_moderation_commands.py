@@ -1,0 +1,71 @@
+"""Moderation by the commands, beside a running server."""
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.authors import Author
+from tests.e2e.client import RawClient
+from tests.e2e.paying import command, free_port
+from tests.e2e.relay_process import RelayProcess
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
+    data = tmp_path_factory.mktemp("moderation") / "data"
+    relay = RelayProcess(data, port=free_port(), price_per_byte=0).start()
+    yield relay
+    assert relay.stop() == 0
+    relay.check_log()
+
+
+def farthing(relay: RelayProcess, *arguments: str) -> str:
+    done = command(relay, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refusal(client: RawClient, author: Author) -> str:
+    """What an EVENT of the author is answered, once a rule has come into force."""
+    until = time.monotonic() + 5
+    while True:
+        accepted, message = client.publish(author.event("again"))
+        if not accepted or time.monotonic() > until:
+            return message
+
+
+def test_a_banned_key_is_refused_at_once_by_the_running_server(
+    relay: RelayProcess, client: RawClient
+) -> None:
+    author = Author()
+    client.store(author.event("one"), author.event("two"))
+
+    farthing(relay, "ban", author.pubkey, "--reason", "spam")
+
+    assert refusal(client, author) == "blocked: author is banned here"
+    # Whatever slipped in before the rule came into force goes with the next sweep.
+    assert not {"one", "two"} & {
+        each["content"] for each in client.ask({"authors": [author.pubkey]})
+    }
+    farthing(relay, "unban", author.pubkey)
+    assert command(relay, "unban", author.pubkey).returncode == 1
+
+
+def test_delete_and_scan(relay: RelayProcess, client: RawClient) -> None:
+    author = Author()
+    events = [author.event(f"note {n}", tags=[["t", "scan"]]) for n in range(3)]
+    client.store(*events)
+    filter = json.dumps({"#t": ["scan"]})
+    assert farthing(relay, "scan", "--filter", filter, "--count").strip() == "3"
+    assert len(farthing(relay, "scan", "--filter", filter, "--limit", "2").splitlines()) == 2
+
+    assert "3 events would be removed" in farthing(relay, "delete", "--filter", filter, "--dry-run")
+    assert "1 events removed" in farthing(relay, "delete", "--id", events[0]["id"])
+
+    assert {event["id"] for event in client.ask({"#t": ["scan"]})} == {
+        event["id"] for event in events[1:]
+    }
+    assert command(relay, "delete", "--filter", "{}").returncode == 1
+    assert "0 differences" in farthing(relay, "audit")
