@@ -109,7 +109,8 @@ def check_information(document: dict[str, Any], tariff: dict[str, Any]) -> None:
     assert document["limitation"]["payment_required"] is charges
     assert document["limitation"]["restricted_writes"] is charges
     assert ("payments_url" in document) is charges
-    assert ("fees" in document) is charges
+    assert ("publication" in document["fees"]) is charges
+    assert len(document["fees"]["paid_subscription"]) == 4
     if charges:
         flat = {str(fee["kinds"][0]): fee["amount"] for fee in document["fees"]["publication"]}
         assert flat == tariff["price_kinds"]

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from farthing.context import Agent
 from farthing.settings import Settings
-from farthing.store.receipts import Forwarded, Purpose, PurseFilled, Stored
+from farthing.store.receipts import Forwarded, Purpose, PurseFilled, Stored, Subscribed
 from infra.local.commands.bookkeeping import ERRORS as ERRORS
 from infra.local.commands.bookkeeping import BookkeepingError, offline_agent
+from infra.local.commands.terminal import plain
 
 _WIDTH = 18
 
@@ -78,6 +79,8 @@ def _in_words(purpose: Purpose) -> tuple[str, str]:
             return "forwarded", f"to {next_hop}"
         case PurseFilled(key):
             return "purse filled", f"of {key[:16]}"
+        case Subscribed(owner, subscription_id):
+            return "subscribed", plain(f"{subscription_id} of {owner[:20]}")
 
 
 def _passed_on(agent: Agent, account: str) -> Iterator[Entry]:

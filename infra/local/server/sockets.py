@@ -119,7 +119,7 @@ class Socket:
             handler = self._routes.get(route) or self._routes["$default"]
             event = self.context.event("MESSAGE", route, body)
             self._runner(work).submit(
-                lambda h=handler, e=event: h(e, None), partial(self._finished, len(body))
+                partial(handler, event, None), partial(self._finished, len(body))
             )
 
     def _runner(self, work: Work) -> WriteHub | Workers:
@@ -325,4 +325,9 @@ class _Outgoing:
     def flush(self) -> None:
         if self._queues:
             queues, self._queues = self._queues, {}
-            self._mailbox.put(lambda: [socket.send(batch) for socket, batch in queues.items()])
+
+            def send() -> None:
+                for socket, batch in queues.items():
+                    socket.send(batch)
+
+            self._mailbox.put(send)

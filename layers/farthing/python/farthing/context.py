@@ -22,12 +22,14 @@ from farthing.store.credits import CreditLimits
 from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
 from farthing.store.ledger import Ledger
+from farthing.store.paid_subscriptions import PaidSubscriptions
 from farthing.store.planner import Reader
 from farthing.store.purses import Purses
 from farthing.store.routes import RoutingTable
 from farthing.store.sessions import Sessions
 from farthing.store.settlements import Settlements
 from farthing.store.spaces import NOSTR, E, Space
+from farthing.store.subscription_funds import SubscriptionFunds
 from farthing.store.subscriptions import Subscriptions
 from farthing.store.syncs import Syncs
 from farthing.store.table import Engine
@@ -121,6 +123,14 @@ class Agent:
     @cached_property
     def purses(self) -> Purses:
         return Purses(self.engine)
+
+    @cached_property
+    def paid_subscriptions(self) -> PaidSubscriptions:
+        return PaidSubscriptions(self.engine)
+
+    @cached_property
+    def subscription_funds(self) -> SubscriptionFunds:
+        return SubscriptionFunds(self.engine, self.purses)
 
     @cached_property
     def trust(self) -> CreditLimits:

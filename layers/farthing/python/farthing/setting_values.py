@@ -122,6 +122,14 @@ def at_most(most: int) -> Callable[[int], None]:
     return check
 
 
+def between(least: int, most: int) -> Callable[[int], None]:
+    def check(number: int) -> None:
+        if not least <= number <= most:
+            raise _expected(f"a number from {least} to {most}", number)
+
+    return check
+
+
 def check_secret_key(key: str) -> None:
     """Never shows the key."""
     if not is_hex64(key):
@@ -136,6 +144,15 @@ def one_of(*words: str) -> Callable[[str], None]:
     def check(text: str) -> None:
         if text not in words:
             raise _expected(" or ".join(words), text)
+
+    return check
+
+
+def each_of(*words: str) -> Callable[[tuple[str, ...]], None]:
+    def check(texts: tuple[str, ...]) -> None:
+        for text in texts:
+            if text not in words:
+                raise _expected(" or ".join(words), text)
 
     return check
 

@@ -8,6 +8,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
+from farthing.btp_nips.fees import FeeSchedule
+from farthing.btp_nips.messages import TTL_MAX, TTL_MIN, WINDOW_MAX, Model
 from farthing.ilp import address
 from farthing.ilp.tariff import Tariff
 from farthing.nostr.events import public_key_of
@@ -15,6 +17,7 @@ from farthing.setting_values import (
     READERS,
     InvalidValue,
     at_most,
+    between,
     check_json_object,
     check_networks,
     check_number,
@@ -23,6 +26,7 @@ from farthing.setting_values import (
     check_secret_key,
     check_table_prefix,
     check_token,
+    each_of,
     one_of,
     read_secret_key,
     url_of,
@@ -300,6 +304,84 @@ class Settings:
         3600, "Seconds after which an HTTP subscription that nobody reads is forgotten"
     )
 
+    # Paid subscriptions (BTP-NIPs)
+    subscription_models: tuple[str, ...] = _setting(
+        lambda: tuple(map(str, Model)),
+        "Models of paid subscriptions that are offered, comma-separated; none if empty. All four if"
+        " left out: `free,one_time,streaming,hybrid`.",
+        each_of(*Model),
+    )
+    subscription_base_fee: int = _setting(
+        1000, "Price of a subscription of model `one_time`, before its time and its complexity"
+    )
+    subscription_minute_fee: int = _setting(
+        1, "Price of each minute of a subscription of model `one_time`"
+    )
+    subscription_complexity_fee: int = _setting(
+        100, "Price of each value in the filters of a subscription of model `one_time`"
+    )
+    subscription_setup_fee: int = _setting(1000, "Price of a subscription of model `streaming`")
+    subscription_event_fee: int = _setting(
+        10, "Price of each event of a subscription of model `streaming`"
+    )
+    subscription_hybrid_fee: int = _setting(10000, "Price of a subscription of model `hybrid`")
+    subscription_hybrid_event_fee: int = _setting(
+        5, "Price of each event of a subscription of model `hybrid`"
+    )
+    subscription_default_ttl: int = _setting(
+        3600,
+        "Seconds that a paid subscription lasts if it does not say, from 60 to 86400",
+        between(TTL_MIN, TTL_MAX),
+    )
+    subscription_max_ttl: int = _setting(
+        86400,
+        "Most seconds that a paid subscription may last, from 60 to 86400",
+        between(TTL_MIN, TTL_MAX),
+    )
+    subscription_free_events: int = _setting(
+        100, "Events that a subscription of model `free` delivers before it is closed"
+    )
+    subscription_free_ttl: int = _setting(
+        3600,
+        "Most seconds that a subscription of model `free` may last, from 60 to 86400",
+        between(TTL_MIN, TTL_MAX),
+    )
+    subscription_max: int = _setting(10, "Open paid subscriptions of one owner")
+    subscription_per_peer: int = _setting(
+        1000, "Open paid subscriptions whose packets came from one peer"
+    )
+    subscription_max_stored: int = _setting(
+        500, "Stored events that a paid subscription begins with at most, all filters together"
+    )
+    subscription_window: int = _setting(
+        10,
+        "Delivery packets of one subscription that may be on their way at once, at most 10",
+        between(1, WINDOW_MAX),
+    )
+    subscription_packet_ms: int = _setting(
+        15000, "Milliseconds until a delivery packet to a subscriber expires"
+    )
+    subscription_handshake_ms: int = _setting(
+        5000, "Milliseconds that a subscriber has to prove that it receives at its address"
+    )
+    subscription_give_up_seconds: int = _setting(
+        3600, "Seconds after which a subscription is closed if its subscriber stays unreachable"
+    )
+    subscription_attempts: int = _setting(
+        5, "Attempts to deliver an event that its subscriber rejects, before it is skipped"
+    )
+    subscription_replays: int = _setting(
+        1000, "Events that a paid subscription may receive again for nothing"
+    )
+    subscription_skew_seconds: int = _setting(
+        300, "Seconds by which the timestamp of a BTP-NIPs message may differ from our clock"
+    )
+    subscription_propagate: bool = _setting(
+        False,
+        "Whether paid subscriptions are passed on to followed relays, out of a budget that their"
+        " owner names; `1` or `0`",
+    )
+
     # Limits
     max_message_length: int = _setting(131072, "Largest WebSocket message in bytes")
     max_subscriptions: int = _setting(50, "Number of open subscriptions of one connection")
@@ -425,6 +507,26 @@ class Settings:
                 raise InvalidSetting(f"{PREFIX}{setting.name.upper()}: {error}") from None
         if self.ilp_address and not address.is_valid(self.ilp_address):
             raise InvalidSetting(f"{PREFIX}ILP_ADDRESS: expected an ILP address, got another text")
+
+    @cached_property
+    def subscription_fees(self) -> FeeSchedule:
+        """What paid subscriptions cost: the one source of every statement about it."""
+        return FeeSchedule(
+            models=frozenset(map(Model, self.subscription_models)),
+            base_fee=self.subscription_base_fee,
+            minute_fee=self.subscription_minute_fee,
+            complexity_fee=self.subscription_complexity_fee,
+            setup_fee=self.subscription_setup_fee,
+            event_fee=self.subscription_event_fee,
+            hybrid_fee=self.subscription_hybrid_fee,
+            hybrid_event_fee=self.subscription_hybrid_event_fee,
+            default_ttl=min(self.subscription_default_ttl, self.subscription_max_ttl),
+            max_ttl=self.subscription_max_ttl,
+            free_events=self.subscription_free_events,
+            free_ttl=self.subscription_free_ttl,
+            asset_code=self.asset_code,
+            asset_scale=self.asset_scale,
+        )
 
     @cached_property
     def pubkey(self) -> str:

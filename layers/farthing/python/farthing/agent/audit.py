@@ -13,6 +13,7 @@ from itertools import islice
 
 import orjson
 
+from farthing.btp_nips.identity import Owner, owner_pubkey
 from farthing.context import Agent
 from farthing.nostr.events import InvalidEvent, event_id, parse_event
 from farthing.nostr.kinds import Keeping, keeping
@@ -21,7 +22,7 @@ from farthing.store.events import StoredEvent
 from farthing.store.payment import OWNER, ROOM
 from farthing.store.postings import posting_of
 from farthing.store.purses import MovementKind, Purse, Way, reference_of
-from farthing.store.receipts import FREE, Forwarded, PurseFilled, Receipt, Stored
+from farthing.store.receipts import FREE, Forwarded, PurseFilled, Receipt, Stored, Subscribed
 from farthing.store.table import Query, Table, read_all
 
 _EVENTS_AT_ONCE = 100
@@ -40,6 +41,8 @@ class Audit:
     fees: int = 0  # what we kept of forwarded packets
     purses: int = 0
     left: int = 0  # in all purses
+    subscriptions: int = 0  # open and paid
+    credit: int = 0  # of all of them
     differences: list[str] = field(default_factory=list)
 
     accounts: list[str] = field(default_factory=list)
@@ -47,6 +50,10 @@ class Audit:
     paid_events: set[tuple[str, str]] = field(default_factory=set)
     onward: Counter[str] = field(default_factory=Counter)  # what is due to each next hop
     into_purses: Counter[str] = field(default_factory=Counter)  # paid by packet into each purse
+    # What each owner's packets have paid beyond the prices of subscriptions
+    credited: Counter[str] = field(default_factory=Counter)
+    # What each purse has paid for subscriptions, less what came back from them
+    for_subscriptions: Counter[str] = field(default_factory=Counter)
 
     def differ(self, difference: str) -> None:
         self.differences.append(difference)
@@ -136,6 +143,8 @@ def _audit_receipt(agent: Agent, receipt: Receipt, result: Audit) -> None:
             result.compare(name, "fee", receipt.price, receipt.amount - forwarded.outgoing)
         case PurseFilled(key):
             result.into_purses[key] += receipt.amount
+        case Subscribed(owner):
+            result.credited[owner] += receipt.amount - receipt.price
 
 
 def audit_purses(agent: Agent, result: Audit) -> None:
@@ -157,6 +166,9 @@ def _audit_purse(agent: Agent, purse: Purse, result: Audit) -> None:
         sums[movement.kind] += movement.amount
         if movement.way in (Way.PACKET, Way.STREAM):
             by_packet += movement.amount
+        if movement.way is Way.SUBSCRIPTION:
+            is_draw = movement.kind is MovementKind.DRAWN
+            result.for_subscriptions[purse.key] += movement.amount if is_draw else -movement.amount
         if movement.kind is MovementKind.DRAWN and movement.way is Way.EVENT:
             stored = Stored(**movement.detail)
             result.paid_events.add((reference_of(purse.key), stored.event_id))
@@ -171,6 +183,40 @@ def _audit_purse(agent: Agent, purse: Purse, result: Audit) -> None:
     result.compare(whose, "paid in by packet", result.into_purses[purse.key], by_packet)
     if purse.left < 0:
         result.differ(f"{whose} is below zero: {purse.left}")
+
+
+def audit_subscriptions(agent: Agent, result: Audit) -> None:
+    """What was paid for subscriptions is their prices, what they have spent, what is left in them,
+    and what went back to their owners."""
+    owners = set(agent.paid_subscriptions.owners())
+    for owner in sorted(owners | set(map(Owner, result.credited))):
+        _audit_owner(agent, owner, result)
+    strangers = result.for_subscriptions.keys() - {owner_pubkey(owner) for owner in owners}
+    for key in strangers:
+        result.differ(f"purse {key} paid for subscriptions, of which there are none")
+
+
+def _audit_owner(agent: Agent, owner: Owner, result: Audit) -> None:
+    totals, whose = agent.paid_subscriptions.totals(owner), f"subscriptions of {owner}"
+    credited, refilled, number = totals.credited, totals.refilled, 0
+    result.compare(whose, "spent", totals.spent + totals.returned, credited + refilled)
+    for each in agent.paid_subscriptions.of(owner, agent.now):
+        if each.state.has_ended:
+            continue
+        number += 1
+        left = each.account.credit + each.budget
+        name = f"subscription {each.id!r} of {owner}"
+        result.compare(name, "credit", left, each.credited + each.refilled - each.account.spent)
+        if each.account.credit < 0 or each.budget < 0:
+            result.differ(f"{name} is below zero")
+        credited, refilled = credited + each.credited, refilled + each.refilled
+        result.credit += left
+    result.subscriptions += number
+    result.compare(whose, "open", totals.open, number)
+    result.compare(whose, "credited", credited, result.credited[owner])
+    from_purse = result.for_subscriptions[owner_pubkey(owner) or ""]
+    drawn = from_purse - agent.subscription_funds.rest(owner)
+    result.compare(whose, "drawn", drawn, refilled - totals.returned)
 
 
 def _was_stored(agent: Agent, stored: Stored) -> bool:
@@ -224,5 +270,6 @@ PARTS: Sequence[Callable[[Agent, Audit], None]] = (
     audit_accounts,
     audit_payables,
     audit_purses,
+    audit_subscriptions,
     audit_events,
 )

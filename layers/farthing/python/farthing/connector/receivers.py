@@ -9,6 +9,7 @@ from typing import Final
 from farthing.connector.incoming import IncomingPacket
 from farthing.connector.purchase import Purchase, Receiver
 from farthing.connector.purse_packet import is_for_a_purse, read_purse_packet
+from farthing.connector.subscriptions.envelope import ENVELOPES
 from farthing.connector.toon_event import ToonEvent
 from farthing.context import Agent
 from farthing.ilp.packet import Prepare
@@ -30,6 +31,7 @@ def _read_aether_event(agent: Agent, packet: IncomingPacket) -> Purchase:
 RECEIVERS: Sequence[Receiver] = (
     Receiver("purse", is_for_a_purse, read_purse_packet),
     Receiver("Aether event", _is_aether_event, _read_aether_event),
+    ENVELOPES,
     # Takes whatever nobody before it has recognised: its rejects say that an event was expected.
     Receiver("TOON event", lambda *_: True, ToonEvent.read),
 )

@@ -26,7 +26,7 @@ def relay_information(settings: Settings) -> dict[str, Any]:
         "version": __version__,
         "limitation": _limitation(settings),
         "payments_url": f"{settings.http_url}/v1/quotes",
-        "fees": settings.tariff.as_fees(),
+        "fees": _fees(settings),
         # Our own: all that a payer needs besides its own key and a token.
         "ilp": {
             "address": settings.own_ilp_address,
@@ -41,8 +41,18 @@ def relay_information(settings: Settings) -> dict[str, Any]:
 
         document["aether"] = aether_information(settings)
     if settings.is_free:
-        del document["payments_url"], document["fees"]
+        del document["payments_url"]
+    if not document["fees"]:
+        del document["fees"]
     return {name: value for name, value in document.items() if value != ""}
+
+
+def _fees(settings: Settings) -> dict[str, Any]:
+    """What writing costs, and what paid subscriptions do; each only where it is sold."""
+    fees: dict[str, Any] = {} if settings.is_free else settings.tariff.as_fees()
+    if settings.subscription_fees.models:
+        fees |= settings.subscription_fees.as_fees()
+    return fees
 
 
 def _nips(settings: Settings) -> list[int | str]:

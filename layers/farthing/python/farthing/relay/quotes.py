@@ -1,18 +1,13 @@
 """Quotes: what storing an event costs, where to pay, and the condition for a payer who is not its
-author; and what a paid subscription costs. Nothing is kept: the condition follows from the event.
-"""
+author. Nothing is kept: the condition follows from the event."""
 
 from datetime import UTC, datetime
 from typing import Any
 
-from farthing.btp_nips.errors import MessageRefused
-from farthing.btp_nips.filter_sets import check_filters
-from farthing.btp_nips.messages import TTL_MAX, TTL_MIN, Model
 from farthing.context import Agent
 from farthing.ilp.condition import condition_of, quote_fulfillment
 from farthing.ilp.packet import DATA_MAX
 from farthing.nostr.events import Event
-from farthing.nostr.filters import parse_filter
 from farthing.nostr.kinds import MAX_KIND
 from farthing.ports.http import BadRequest
 from farthing.relay.price import encoded_size, unpayable, writes_free
@@ -49,25 +44,6 @@ def quote_size(agent: Agent, kind: object, size: object, tags: object = 0) -> di
     return _quote(agent, agent.settings.tariff.price(kind, size, tags), kind, size)
 
 
-def quote_subscription(agent: Agent, wanted: object) -> dict[str, Any]:
-    settings = agent.settings
-    if type(wanted) is not dict or type(wanted.get("filters")) is not list:
-        raise InvalidQuoteRequest("subscription is an object with an array of filters")
-    ttl = wanted.get("ttl")
-    if ttl is not None and (type(ttl) is not int or not TTL_MIN <= ttl <= TTL_MAX):
-        raise InvalidQuoteRequest(f"ttl is a number from {TTL_MIN} to {TTL_MAX}")
-    try:
-        model = Model(wanted.get("model", Model.ONE_TIME))
-        filters = [parse_filter(each) for each in wanted["filters"]]
-        check_filters(filters, settings.max_filters, settings.max_filter_values)
-        quoted = settings.subscription_fees.quote(model, filters, ttl)
-    except MessageRefused as refused:
-        raise InvalidQuoteRequest(refused.text) from None
-    except ValueError as error:  # no model, or no filter
-        raise InvalidQuoteRequest(str(error)) from None
-    return quoted | _where(agent)
-
-
 def _quote(agent: Agent, price: int, kind: int, size: int) -> dict[str, Any]:
     settings = agent.settings
     return {
@@ -76,11 +52,11 @@ def _quote(agent: Agent, price: int, kind: int, size: int) -> dict[str, Any]:
         "asset_scale": settings.asset_scale,
         "kind": kind,
         "size": size,
-        **_where(agent),
+        **where_to_pay(agent),
     }
 
 
-def _where(agent: Agent) -> dict[str, Any]:
+def where_to_pay(agent: Agent) -> dict[str, Any]:
     """Where to pay, and until when the price is meant to hold."""
     settings = agent.settings
     expires = datetime.fromtimestamp(agent.now + settings.quote_seconds, UTC)

@@ -53,12 +53,26 @@ class PurseFilled(NamedTuple):
         return f"purse#{self.key}"
 
 
-Purpose = Stored | Forwarded | PurseFilled
+class Subscribed(NamedTuple):
+    """A message about a paid subscription came with money. The receipt's price is what the
+    subscription or its time cost; the rest is the subscription's credit."""
+
+    owner: str
+    subscription_id: str
+    size: int
+
+    @property
+    def mark(self) -> str:
+        return "subscription"
+
+
+Purpose = Stored | Forwarded | PurseFilled | Subscribed
 
 _PURPOSES: dict[str, Any] = {
     "stored": Stored,
     "forwarded": Forwarded,
     "purse filled": PurseFilled,
+    "subscribed": Subscribed,
 }
 _NAMES = {purpose: name for name, purpose in _PURPOSES.items()}
 

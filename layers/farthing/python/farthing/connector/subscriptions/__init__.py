@@ -1,0 +1,1 @@
+"""Paid subscriptions (BTP-NIPs): what their messages do, and how events reach their owners."""

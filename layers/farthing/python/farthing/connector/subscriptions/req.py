@@ -1,0 +1,379 @@
+"""REQ: open a subscription, pay for more of it, change it, pull from it, or ask how it stands."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import NamedTuple
+
+from farthing.btp_nips.account import Account
+from farthing.btp_nips.codec import Written
+from farthing.btp_nips.conditions import check_reply_to
+from farthing.btp_nips.errors import FilterRefused, InvalidAmount
+from farthing.btp_nips.fees import (
+    LOW_CREDIT_FEES,
+    Agreement,
+    check_ceilings,
+    payment_insufficient,
+    top_up,
+)
+from farthing.btp_nips.filter_sets import check_filters, same_filters
+from farthing.btp_nips.identity import owner_pubkey
+from farthing.btp_nips.lifecycle import (
+    Ending,
+    Intent,
+    State,
+    check_order,
+    intent_of,
+)
+from farthing.btp_nips.messages import Delivery, Model, Req
+from farthing.btp_nips.positions import START, Position, backlog_size, pack_backlog
+from farthing.btp_nips.tokens import read_token
+from farthing.connector.subscriptions.answering import answer_of
+from farthing.connector.subscriptions.ending import end, end_writes
+from farthing.connector.subscriptions.message import SubscriberMessage
+from farthing.connector.subscriptions.proof import prove_address
+from farthing.connector.subscriptions.pulling import hand_out_messages, messages_again
+from farthing.connector.subscriptions.reading import start_of
+from farthing.ilp.reject import Rejected
+from farthing.relay.visibility import visible_to
+from farthing.store.paid_subscriptions import Agreed, PaidSubscription
+from farthing.store.planner import ScanTooLong
+from farthing.store.subscription_funds import Funds
+from farthing.store.table import TransactWrite
+
+_DEFAULT_LIMIT = 100
+
+
+class Beginning(NamedTuple):
+    """What a subscription begins with."""
+
+    since: int
+    backlog: bytes
+    cursor: Position
+
+
+class ReqMessage(SubscriberMessage):
+    message: Req
+    intent: Intent
+    messages: Sequence[Written] = ()
+    more: bool = False
+    shown_position: Position | None = None
+    _backlog: bytes | None = None
+    _ending: Ending | None = None
+
+    def check(self) -> None:
+        super().check()
+        settings = self.agent.settings
+        check_filters(self.message.filters, settings.max_filters, settings.max_filter_values)
+
+    # Planning
+
+    def plan(self) -> list[TransactWrite]:
+        old, now = self.standing.subscription, self.agent.now
+        current = None if old is None else old.current
+        check_order(self.message.metadata.timestamp, current)
+        self.intent = intent_of(self.message, self.prepare.amount, current, now)
+        self.price, self.messages, self.more, self.shown_position = 0, (), False, None
+        self._backlog, self._ending = None, None
+        if self.intent is Intent.CREATE:
+            return self._create()
+        assert old is not None
+        if self.intent is Intent.STATUS:
+            self.subscription = old
+            return []
+        if self.intent is Intent.REPLACE:
+            return self._replace(old)
+        return self._go_on(old)
+
+    def _create(self) -> list[TransactWrite]:
+        req, settings = self.message, self.agent.settings
+        agreement = settings.subscription_fees.agree(
+            req.payment, req.filters, req.metadata.ttl, received=self.prepare.amount
+        )
+        self.price = agreement.terms.price
+        agreed = self._agreed(agreement)
+        beginning = self._beginning(None)
+        new = PaidSubscription(
+            owner=self.owner,
+            id=req.subscription_id,
+            agreed=agreed,
+            account=Account(agreement.credit, beginning.cursor, beginning.cursor),
+            floor=beginning.cursor,
+            state=State.PENDING,
+            began=self.agent.now,
+            expires_at=self.agent.now + agreement.ttl,
+            last_timestamp=req.metadata.timestamp,
+            since=beginning.since,
+            stored=backlog_size(beginning.backlog),
+            version=(self.standing.version or 0) + 1,
+            generation=(self.standing.version or 0) + 1,
+            credited=agreement.credit,
+        )
+        self._prove(new)
+        self._backlog = beginning.backlog
+        start = self._start(new)
+        after, along = self._pull(new, start)
+        writes = self.agent.paid_subscriptions.create(
+            after,
+            self.standing,
+            beginning.backlog,
+            most=settings.subscription_max,
+            most_of_peer=settings.subscription_per_peer,
+        )
+        self.subscription = after
+        return [*writes, self._noted(start), *along]
+
+    def _replace(self, old: PaidSubscription) -> list[TransactWrite]:
+        req, received = self.message, self.prepare.amount
+        fees = self.agent.settings.subscription_fees
+        model = fees.choose(req.payment, received)
+        ttl = fees.ttl(model, req.metadata.ttl)
+        terms = fees.terms(model, req.filters, ttl)
+        check_ceilings(terms, req.payment.ceilings, received)
+        if model is Model.FREE and received:
+            raise InvalidAmount(f"a free subscription takes no money, got {received}")
+        least = terms.price + max(0, terms.event_fee - old.account.credit)
+        if received < least:
+            raise payment_insufficient(terms, least, received)
+        self.price = terms.price
+        added = received - terms.price
+        beginning = self._beginning(old)
+        new = replace(
+            old,
+            agreed=self._agreed(Agreement(terms, ttl, added), old),
+            account=replace(
+                old.account.replaced(added), cursor=beginning.cursor, paid_mark=beginning.cursor
+            ),
+            credited=old.credited + added,
+            state=State.PENDING,
+            expires_at=self.agent.now + ttl,
+            last_timestamp=req.metadata.timestamp,
+            since=beginning.since,
+            stored=backlog_size(beginning.backlog),
+            floor=beginning.cursor,
+            generation=old.version + 1,
+            is_low=False,
+        )
+        self._prove(new)
+        self.shown_position = old.account.cursor
+        self._backlog = beginning.backlog
+        store = self.agent.paid_subscriptions
+        return self._changed(
+            old, new, [*store.agree(new, beginning.backlog), store.due(new, new.expires_at * 1000)]
+        )
+
+    def _go_on(self, old: PaidSubscription) -> list[TransactWrite]:
+        """A top-up, a pull, or both."""
+        req, received, now = self.message, self.prepare.amount, self.agent.now
+        check_ceilings(old.terms, req.payment.ceilings, received)
+        topped = top_up(
+            old.terms,
+            credit=old.account.credit,
+            expires_at=old.expires_at,
+            received=received,
+            ttl=req.metadata.ttl,
+            now=now,
+        )
+        self.price = min(topped.cost, received)
+        added = received - self.price
+        account = replace(
+            old.account,
+            credit=topped.credit,
+            spent=old.account.spent + topped.cost - self.price,
+        )
+        new = replace(
+            old,
+            agreed=self._agreed(None, old),
+            account=account,
+            credited=old.credited + added,
+            expires_at=topped.expires_at,
+            last_timestamp=req.metadata.timestamp,
+            is_low=old.is_low and not received,
+        )
+        self._prove(new)
+        store = self.agent.paid_subscriptions
+        along: list[TransactWrite] = []
+        if new.agreed != old.agreed or new.expires_at != old.expires_at:
+            along += store.agree(new)
+        if new.expires_at != old.expires_at:
+            along += store.extend(new)
+        return self._changed(old, new, along)
+
+    def _changed(
+        self, old: PaidSubscription, new: PaidSubscription, along: Sequence[TransactWrite]
+    ) -> list[TransactWrite]:
+        start = self._start(new)
+        after, more = self._pull(new, start)
+        store = self.agent.paid_subscriptions
+        keeps_lease = self.intent is Intent.TOP_UP and start is None and new.is_push
+        self.subscription = after
+        change = store.change(old, after, keeps_lease=keeps_lease)
+        return [change, *along, self._noted(start), *more]
+
+    def _noted(self, start: Position | None) -> TransactWrite:
+        store = self.agent.paid_subscriptions
+        return store.note(self.digest, self.peer.id, start, self.agent.now)
+
+    def _start(self, subscription: PaidSubscription) -> Position | None:
+        """Where a pull begins; None if nothing is pulled."""
+        metadata = self.message.metadata
+        return None if metadata.pull is None else start_of(subscription, metadata.after)
+
+    def _pull(
+        self, new: PaidSubscription, start: Position | None
+    ) -> tuple[PaidSubscription, list[TransactWrite]]:
+        """Hand messages out, if any are asked for. The subscription afterwards, and what is written
+        along with it."""
+        most, agent = self.message.metadata.pull, self.agent
+        if most is None or start is None:
+            return new, []
+        self.shown_position = None
+        backlog = self._backlog
+        if backlog is None:
+            backlog = agent.paid_subscriptions.backlog(new)
+        funds = self._funds(new, most)
+        handed = hand_out_messages(agent, new, backlog, start, most, funds.drawable)
+        self.messages, self.more, self._ending = handed.messages, handed.more, handed.ending
+        after = handed.subscription
+        if handed.ending is None or self.intent is Intent.CREATE:
+            # What is opened by a transaction cannot end in the same one.
+            return after, agent.subscription_funds.move(
+                funds, new.id, drawn=handed.refill, returned=0, time_ms=agent.now_ms
+            )
+        ended = after.ended(handed.ending, agent.now)
+        return ended, end_writes(agent, ended, drawn=handed.refill)
+
+    def _funds(self, subscription: PaidSubscription, most: int) -> Funds:
+        """What credit may be refilled from: looked up only where it may come to that."""
+        fee = subscription.terms.event_fee
+        if not fee or subscription.account.credit >= fee * (most + LOW_CREDIT_FEES):
+            return Funds(subscription.owner)
+        return self.agent.subscription_funds.of(subscription.owner)
+
+    # What a subscription is made of
+
+    def _agreed(self, agreement: Agreement | None, old: PaidSubscription | None = None) -> Agreed:
+        metadata = self.message.metadata
+        if old is None:
+            assert agreement is not None
+            return Agreed(
+                terms=agreement.terms,
+                filters=self.message.filters,
+                delivery=metadata.delivery or Delivery.PULL,
+                peer=self.peer.id,
+                reply_to=metadata.reply_to or "",
+                window=min(metadata.window or 1, self.agent.settings.subscription_window),
+            )
+        known = old.agreed
+        if agreement is not None:
+            known = replace(known, terms=agreement.terms, filters=self.message.filters)
+        window = min(metadata.window or known.window, self.agent.settings.subscription_window)
+        return replace(
+            known,
+            delivery=metadata.delivery or known.delivery,
+            reply_to=metadata.reply_to or known.reply_to,
+            window=window,
+        )
+
+    def _beginning(self, old: PaidSubscription | None) -> Beginning:
+        """Where delivery begins. With other filters it goes on from the number that was reached:
+        what lies behind comes from the log, and nothing is left out."""
+        agent, req = self.agent, self.message
+        if req.resumption_token is not None:
+            return self._resumed(req.resumption_token)
+        last = agent.changes.last_number()
+        if old is not None:
+            cursor = old.account.cursor
+            last = max(old.since, cursor.number if cursor.is_live else 0)
+        return Beginning(last, self._stored(last), START)
+
+    def _resumed(self, text: str) -> Beginning:
+        agent = self.agent
+        secret = bytes.fromhex(agent.settings.secret_key)
+        token = read_token(secret, text, owner=self.owner, now=agent.now)
+        last = agent.changes.last_number()
+        if token.position.is_live:
+            return Beginning(max(last, token.position.number), b"", token.position)
+        # In the middle of stored events: of the same ones, where they are still known.
+        before = agent.paid_subscriptions.get(self.owner, token.subscription_id, agent.now)
+        if before is None or not same_filters(before.filters, self.message.filters):
+            return Beginning(last, self._stored(last), START)
+        backlog = agent.paid_subscriptions.backlog(before)
+        if backlog_size(backlog) != before.stored:
+            return Beginning(last, self._stored(last), START)
+        return Beginning(before.since, backlog, token.position)
+
+    def _stored(self, last: int) -> bytes:
+        """Stored events that are numbered up to `last`. The others come from the log."""
+        agent = self.agent
+        most = agent.settings.subscription_max_stored
+        filters = [filter.with_limit(_DEFAULT_LIMIT, most) for filter in self.message.filters]
+        pubkey = owner_pubkey(self.owner)
+        visible = visible_to(frozenset() if pubkey is None else frozenset({pubkey}))
+        try:
+            found = list(islice(agent.reader.find_any(filters, visible), most))
+        except ScanTooLong:
+            raise FilterRefused("a filter is too broad for its limit, narrow it") from None
+        numbers = agent.changes.numbers_of(event.id for event in found)
+        return pack_backlog(
+            (event.created_at, event.id)
+            for event in found
+            if numbers.get(event.id, last + 1) <= last
+        )
+
+    def _prove(self, new: PaidSubscription) -> None:
+        if not new.is_push:
+            return
+        check_reply_to(
+            new.agreed.reply_to,
+            own_address=self.agent.settings.own_ilp_address,
+            owner=new.owner,
+            peer_address=self.peer.ilp_address,
+        )
+        prove_address(self.agent, new, self.milliseconds_left)
+
+    def refused_by(self, failed: Sequence[bool]) -> Rejected | None:
+        if self.intent is not Intent.CREATE:
+            return None
+        settings = self.agent.settings
+        if failed[1]:
+            return self.too_many(f"expected at most {settings.subscription_max} subscriptions")
+        if failed[2]:
+            most = settings.subscription_per_peer
+            return self.too_many(f"expected at most {most} subscriptions by way of one peer")
+        return None
+
+    # Afterwards
+
+    def after_commit(self) -> None:
+        super().after_commit()
+        if self._ending is not None and self.intent is Intent.CREATE:
+            ended = end(self.agent, self._opened(), self._ending)
+            self.subscription = ended or self.subscription
+        self._wake()
+
+    def _opened(self) -> PaidSubscription:
+        assert self.subscription is not None
+        return self.subscription
+
+    def after_repeat(self) -> None:
+        self._wake()
+
+    def _wake(self) -> None:
+        """Deliver by push what is there to deliver."""
+
+    def answer(self) -> bytes:
+        if self.subscription is not None:
+            answer = answer_of(self.agent, self.subscription, self.shown_position)
+            return answer.encode(self.messages, more=self.more)
+        return self._answer_again()
+
+    def _answer_again(self) -> bytes:
+        """For a repetition: what was handed out then, and the present state."""
+        present, pull = self.present(), self.message.metadata.pull
+        messages: Sequence[Written] = ()
+        more = False
+        if pull is not None and self.noted is not None and self.noted.start is not None:
+            backlog = self.agent.paid_subscriptions.backlog(present)
+            messages, more = messages_again(self.agent, present, backlog, self.noted.start, pull)
+        return answer_of(self.agent, present).encode(messages, more=more)
