@@ -46,6 +46,11 @@ _READ = _all(_on(Table.POSTINGS, _QUERY), _on(Table.EVENTS, _GET_MANY))
 _STORE = _all(_on(Table.EVENTS, _GET, _GET_MANY, _PUT, _DELETE), _on(Table.POSTINGS, _WRITE_MANY))
 _READ_LOG = _all(_on(Table.CHANGES, _GET, _QUERY), _on(Table.EVENTS, _GET_MANY))
 
+# Ephemeral events are passed on at once; a sealed frame takes a number from its connection.
+_PASS_ON = _all(_FORGET, _on(Table.SESSIONS, _UPDATE))
+# An Aether event that a capability pays for, or that is ephemeral and may come once.
+_BY_CAPABILITY = _on(Table.LEDGER, _GET_MANY, _PUT, _UPDATE)
+
 _RULES = _on(Table.LEDGER, _GET, _QUERY)  # the operator's rules
 # Events of an author that is banned, or asks to vanish.
 _REMOVE = _all(
@@ -57,7 +62,7 @@ _VERBS: Mapping[str, Permissions] = {
     "changes": _all(_SUBSCRIBE, _READ_LOG, _on(Table.SESSIONS, _GET)),
     "close": _all(_ARRIVE, _on(Table.SESSIONS, _PUT, _WRITE_MANY)),
     "count": _all(_ARRIVE, _READ),
-    "event": _all(_ARRIVE, _STORE, _FORGET, _RULES),  # ephemeral events are passed on at once
+    "event": _all(_ARRIVE, _STORE, _PASS_ON, _RULES, _on(Table.LEDGER, _PUT)),
     "negentropy": _all(
         _ARRIVE, _READ, _on(Table.SESSIONS, _GET, _PUT, _QUERY), _on(Table.EVENTS, _GET)
     ),
@@ -66,15 +71,16 @@ _VERBS: Mapping[str, Permissions] = {
 
 TABLES: Mapping[str, Permissions] = {
     **_VERBS,
-    "default": _all(*_VERBS.values()),
+    "default": _all(*_VERBS.values(), _BY_CAPABILITY),
     "connect": _on(Table.SESSIONS, _PUT),
     "disconnect": _FORGET,
-    "events": _all(_STORE, _RULES),
-    "fanout": _all(_FORGET, _on(Table.SESSIONS, _GET)),
+    "events": _all(_STORE, _RULES, _PASS_ON, _BY_CAPABILITY),
+    "fanout": _all(_PASS_ON, _on(Table.SESSIONS, _GET)),
     "identity": {},
     "ilp": _all(
         _STORE,
         _ARRIVE,
+        _PASS_ON,
         _RULES,
         _on(Table.LEDGER, _GET_MANY, _PUT, _UPDATE, _DELETE),
         _on(Table.ROUTES, _GET, _GET_MANY),
@@ -84,6 +90,8 @@ TABLES: Mapping[str, Permissions] = {
     "quotes": {},
     "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
     "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
+    "stream": _all(_READ_LOG, _on(Table.LEDGER, _GET, _UPDATE)),
+    "subscriptions": _all(_on(Table.LEDGER, _PUT, _DELETE), _on(Table.CHANGES, _GET)),
     "sweeper": _all(_on(Table.LEDGER, _QUERY, _UPDATE, _DELETE), _REMOVE),
     "upkeep": _all(
         _STORE,
@@ -95,9 +103,11 @@ TABLES: Mapping[str, Permissions] = {
 
 # Those who post to connections by themselves; other replies travel as the route's response. A
 # connection's first message is answered with a challenge, whatever it is.
-POSTING = frozenset({*_VERBS, "default", "fanout", "push"})
+POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push"})
 # Those who sign, derive or recognise by the owner's key.
-KEY = frozenset({"default", "event", "events", "identity", "ilp", "info", "quotes", "upkeep"})
+KEY = frozenset(
+    {"default", "event", "events", "fanout", "identity", "ilp", "info", "quotes", "upkeep"}
+)
 # Those who go on after their response, in a call of their own.
 CALLING_THEMSELVES = frozenset({"ilp"})
 # Those who hear from the settlement engine.

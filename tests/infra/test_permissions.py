@@ -1,6 +1,7 @@
 """Least privilege, held to what handlers really do: every call that they make is permitted, and
 nothing is permitted that none of them makes."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from farthing.aether import keys
+from farthing.aether.capabilities import issue
 from farthing.connector.peering import derived_token
 from farthing.ilp.condition import condition_of
 from farthing.ilp.packet import Fulfill, encode
@@ -27,6 +30,8 @@ from infra.permissions import KEY, POSTING, TABLES
 from tests.ilp.paying import PAYER, packet
 from tests.infra.conftest import ROOT
 from tests.infra.recording import CONNECTION, HOST, Stage
+from tests.relay import aether_world
+from tests.relay.aether_world import AetherClient
 from tests.relay.world import ALICE, BOB, OWNER, START, signed
 
 WITHOUT_TABLES = {"brake"}  # it knows Lambda and nothing else
@@ -50,6 +55,7 @@ def live(stage: Stage) -> None:
     talk(stage, {})
     talk(stage, dict.fromkeys(_FUNCTIONS, "default"), who="another")
     web(stage)
+    aether(stage)
     pay(stage)
     keep_up(stage)
 
@@ -204,6 +210,62 @@ def web(stage: Stage) -> None:
     stage.web("info", method="OPTIONS", path="/ilp")
 
 
+def aether(stage: Stage) -> None:
+    """Aether at every door: sockets, a Nostr client that asks, HTTP, streams."""
+
+    def client(name: str, function: str = "default") -> AetherClient:
+        stage.socket("connect", connection=name)
+        return AetherClient(lambda frame: stage.frame(function, frame, name))
+
+    def tell(name: str, kind: int) -> dict[str, Any]:
+        return aether_world.as_body(aether_world.signed(content=name, kind=kind))
+
+    plain, sealed = client("plain"), client("sealed")
+    plain.publish(tell("by socket", 1))
+    sealed.shake_hands()
+    for listener in (plain, sealed):
+        listener.subscribe("live", {"kinds": [1, 20001]})
+    sealed.send({"type": "unsubscribe", "sub_id": "other"})
+    owner = keys.owner_seed(OWNER)
+    token = issue(
+        owner, subject=keys.public_key(aether_world.ALICE), capability="relay:events:write",
+        caveats={},
+    )  # fmt: skip
+    for kind in (1, 10001, 10001, 20001):
+        event = aether_world.signed(kind=kind, content="by capability", created_at=next(_TIMES))
+        plain.publish(event, [token])
+        event = aether_world.signed(kind=kind, content="by HTTP", created_at=next(_TIMES))
+        body = {"event": aether_world.as_body(event), "capability": [token]}
+        stage.web("events", body)
+    stage.socket("connect", connection="asking")
+    for kind in (1, 20001):
+        stage.socket("event", "EVENT", tell("by a Nostr client", kind), connection="asking")
+        stage.socket("default", "EVENT", tell("and another", kind), connection="asking")
+    stage.socket("req", "REQ", "r", {"aether": True, "kinds": [1]}, connection="asking")
+    opened = stage.web("subscriptions", {"filters": [{"kinds": [1]}]})
+    subscription_id = json.loads(opened["body"])["subscription_id"]
+    stage.connections.take("sealed")
+    stage.stream("fanout", Table.EVENTS)
+    assert sealed.read(stage.connections.take_frames("sealed"))
+    stage.stream("sequencer", Table.EVENTS)
+    stage.clock.now += stage.agent.settings.aether_subscription_seconds * 2 // 3
+    stage.web("stream", method="GET", query=f"subscription_id={subscription_id}")
+    path = f"/v1/subscriptions/{subscription_id}"
+    stage.web("subscriptions", method="DELETE", path=path)
+    stage.web("quotes", {"event": tell("a quote", 1)})
+    for name in ("plain", "sealed", "asking"):
+        stage.socket("disconnect", connection=name)
+    for listener in ("of HTTP", "of ILP"):  # the latter stays for the packets to come
+        stage.socket("connect", connection=listener)
+        stage.socket("req", "REQ", "passing", {"kinds": [20001]}, connection=listener)
+    stage.web("events", signed(kind=20001, content="by HTTP").as_dict())
+    stage.connections.fate["of HTTP"] = Delivery.GONE
+    stage.web("events", signed(kind=20001, content="again by HTTP").as_dict())
+
+
+_TIMES = itertools.count(START * 10**9)
+
+
 class NextHop:
     """Answers as it is told."""
 
@@ -238,6 +300,9 @@ def pay(stage: Stage) -> None:
     tags = [["e", note.id], ["a", f"30023:{article.pubkey}:paid"]]
     stage.packet(packet(agent, signed(kind=5, tags=tags, created_at=START + 50)))
     stage.packet(packet(agent, note, amount=1))
+    for fate in (Delivery.DELIVERED, Delivery.GONE):
+        stage.connections.fate["of ILP"] = fate
+        stage.packet(packet(agent, signed(kind=20001, content=f"paid, {fate}")))
     stage.packet(packet(agent, note), token="nobody")
     stage.web("ilp", "", content_type="text/plain")
     asynchronous(stage)

@@ -6,7 +6,8 @@ A subscription keeps its channel as a short text, so that live events go the sam
 from dataclasses import dataclass
 from typing import Final, Self
 
-from farthing.aether import messages
+from farthing.aether import messages, noise
+from farthing.aether.errors import Code
 from farthing.aether.messages import Envelope, Format, Outgoing
 from farthing.context import Agent
 from farthing.ports.connections import Frame
@@ -30,6 +31,9 @@ class Channel:
         if self.inner is None:
             return messages.write(message, self.envelope)
         octets = messages.inner(message, self.inner)
+        if len(octets) > noise.MAX_INNER:
+            problem = messages.error(Code.TOO_LARGE, "the event is larger than noise can carry")
+            octets = messages.inner(problem, self.inner)
         return SealedFrame(agent, connection_id, octets, self.envelope)
 
     @property

@@ -39,6 +39,9 @@ class SealedFrame(NumberedFrame):
         if taken is None:
             return None
         number, sealed = taken
-        session = open_session(self._agent, self._connection_id, sealed)
-        payload = noise.seal(session.send_key, number, self._octets)
+        try:
+            session = open_session(self._agent, self._connection_id, sealed)
+            payload = noise.seal(session.send_key, number, self._octets)
+        except noise.NoiseRefused:  # its keys are lost, or its numbers have run out
+            return None
         return messages.write(messages.noise_message(payload), self._envelope)
