@@ -43,13 +43,12 @@ _ARRIVE = _on(Table.SESSIONS, _UPDATE)  # every message is counted
 _FORGET = _on(Table.SESSIONS, _GET_MANY, _QUERY, _WRITE_MANY)  # a client that has gone
 _SUBSCRIBE = _all(_ARRIVE, _FORGET, _on(Table.SESSIONS, _PUT))
 _READ = _all(_on(Table.POSTINGS, _QUERY), _on(Table.EVENTS, _GET_MANY))
+# An event to who waits for it; a sealed frame takes its number from the connection.
+_PASS_ON = _all(_FORGET, _on(Table.SESSIONS, _GET, _UPDATE))
 _STORE = _all(_on(Table.EVENTS, _GET, _GET_MANY, _PUT, _DELETE), _on(Table.POSTINGS, _WRITE_MANY))
+# A purse is looked at and drawn from; who wants to vanish (NIP-62) has events here.
+_DRAW = _all(_on(Table.LEDGER, _GET, _GET_MANY, _PUT, _UPDATE), _on(Table.POSTINGS, _QUERY))
 _READ_LOG = _all(_on(Table.CHANGES, _GET, _QUERY), _on(Table.EVENTS, _GET_MANY))
-
-# Ephemeral events are passed on at once; a sealed frame takes a number from its connection.
-_PASS_ON = _all(_FORGET, _on(Table.SESSIONS, _UPDATE))
-# An Aether event that a capability pays for, or that is ephemeral and may come once.
-_BY_CAPABILITY = _on(Table.LEDGER, _GET_MANY, _PUT, _UPDATE)
 
 _RULES = _on(Table.LEDGER, _GET, _QUERY)  # the operator's rules
 # Events of an author that is banned, or asks to vanish.
@@ -62,7 +61,7 @@ _VERBS: Mapping[str, Permissions] = {
     "changes": _all(_SUBSCRIBE, _READ_LOG, _on(Table.SESSIONS, _GET)),
     "close": _all(_ARRIVE, _on(Table.SESSIONS, _PUT, _WRITE_MANY)),
     "count": _all(_ARRIVE, _READ),
-    "event": _all(_ARRIVE, _STORE, _PASS_ON, _RULES, _on(Table.LEDGER, _PUT)),
+    "event": _all(_ARRIVE, _STORE, _DRAW, _FORGET, _RULES),  # ephemeral events are passed on
     "negentropy": _all(
         _ARRIVE, _READ, _on(Table.SESSIONS, _GET, _PUT, _QUERY), _on(Table.EVENTS, _GET)
     ),
@@ -71,23 +70,27 @@ _VERBS: Mapping[str, Permissions] = {
 
 TABLES: Mapping[str, Permissions] = {
     **_VERBS,
-    "default": _all(*_VERBS.values(), _BY_CAPABILITY),
+    "default": _all(*_VERBS.values()),
     "connect": _on(Table.SESSIONS, _PUT),
     "disconnect": _FORGET,
-    "events": _all(_STORE, _RULES, _PASS_ON, _BY_CAPABILITY),
-    "fanout": _all(_PASS_ON, _on(Table.SESSIONS, _GET)),
+    "credits": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
+    "events": _all(_STORE, _FORGET, _DRAW, _RULES, _on(Table.SESSIONS, _UPDATE)),
+    "fanout": _PASS_ON,
     "identity": {},
     "ilp": _all(
         _STORE,
         _ARRIVE,
-        _PASS_ON,
+        _FORGET,
         _RULES,
-        _on(Table.LEDGER, _GET_MANY, _PUT, _UPDATE, _DELETE),
+        _on(Table.LEDGER, _GET_MANY, _QUERY, _PUT, _UPDATE, _DELETE),
         _on(Table.ROUTES, _GET, _GET_MANY),
     ),
     "info": {},
+    "purse": {},
+    "purses": _on(Table.LEDGER, _GET, _QUERY),
     "push": _all(_FORGET, _READ_LOG, _on(Table.SESSIONS, _GET, _UPDATE)),
     "quotes": {},
+    "recipients": _PASS_ON,
     "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
     "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
     "stream": _all(_READ_LOG, _on(Table.LEDGER, _GET, _UPDATE)),
@@ -101,14 +104,22 @@ TABLES: Mapping[str, Permissions] = {
     ),
 }
 
-# Those who post to connections by themselves; other replies travel as the route's response. A
-# connection's first message is answered with a challenge, whatever it is.
-POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push"})
-# Those who sign, derive or recognise by the owner's key.
+# Those who post to connections; some replies travel as the route's response. A connection's first
+# message is answered with a challenge, whatever it is.
+POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push", "recipients"})
+# Those who sign, seal or derive with the owner's key. Everyone else knows the public one.
+# Aether's keys follow from it: the owner's own, and those of encrypted sockets.
 KEY = frozenset(
-    {"default", "event", "events", "fanout", "identity", "ilp", "info", "quotes", "upkeep"}
-)
+    {"default", "event", "events", "fanout", "identity", "ilp", "info", "quotes", "recipients",
+     "upkeep"}
+)  # fmt: skip
+# Queue of the surface: those who send to it. Ephemeral events are passed on by whoever takes them.
+SENDING: Mapping[str, frozenset[str]] = {
+    "recipients": frozenset({"default", "event", "events", "fanout", "ilp", "recipients"}),
+}
 # Those who go on after their response, in a call of their own.
 CALLING_THEMSELVES = frozenset({"ilp"})
 # Those who hear from the settlement engine.
 SETTLEMENT_TOKEN = frozenset({"settlements"})
+# Those who hear from a payment processor.
+PURSE_TOKEN = frozenset({"credits"})

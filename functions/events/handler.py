@@ -1,10 +1,12 @@
-"""POST /v1/events: an event by plain HTTP, of Nostr or of Aether. Stored where writing it is free,
-else its price."""
+"""POST /v1/events: an event of Nostr or of Aether by plain HTTP. It is stored where it is free, or
+paid from the purse of the key that has signed the request (NIP-98), and else answered with its
+price."""
 
+from farthing.connector.purse_accounts import signed_by
 from farthing.connector.submit import is_aether, submit_event
 from farthing.context import Agent
 from farthing.handlers.calls import Event, Response
-from farthing.handlers.web import json_answer, json_body, web_handler
+from farthing.handlers.web import body_of, header, json_answer, json_body, url_of, web_handler
 from farthing.ports.http import BadRequest, HttpError
 
 
@@ -24,4 +26,9 @@ def handler(agent: Agent, event: Event) -> Response:
         code = "too_large" if error.status == 413 else "invalid_message"
         more = {"accepted": False, "error": code, "message": str(error)}
         raise HttpError(error.status, str(error), more) from None
-    return json_answer(200, submit_event(agent, body))
+    authorization = header(event, "authorization")
+    keys: tuple[str, ...] = ()
+    if authorization:
+        url, octets = url_of(agent, event), body_of(event)
+        keys = (signed_by(agent, authorization, url=url, method="POST", body=octets),)
+    return json_answer(200, submit_event(agent, body, keys))

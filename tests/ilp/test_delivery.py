@@ -7,12 +7,12 @@ import pytest
 
 from farthing.agent.audit import audit
 from farthing.connector import delivery
+from farthing.connector.quotes import quote_event
 from farthing.context import Agent
 from farthing.ilp.condition import condition_of, interop_fulfillments, quote_fulfillment
 from farthing.ilp.packet import Fulfill
 from farthing.ilp.toon import dumps_event
 from farthing.nostr.events import Event
-from farthing.relay.quotes import quote_event
 from farthing.store.ledger import Balance, Peer
 from farthing.store.receipts import Stored
 from farthing.store.settlements import Settlement

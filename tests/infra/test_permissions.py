@@ -3,7 +3,7 @@ nothing is permitted that none of them makes."""
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,15 +26,17 @@ from farthing.store.ledger import Hold, Peer, hash_token
 from farthing.store.routes import GENERATION_SECONDS, Route
 from farthing.store.subscriptions import CHANGES, Subscription, request_order
 from farthing.store.table import Table
-from infra.permissions import KEY, POSTING, TABLES
+from infra.permissions import KEY, POSTING, SENDING, TABLES
 from tests.ilp.paying import PAYER, packet
 from tests.infra.conftest import ROOT
 from tests.infra.recording import CONNECTION, HOST, Stage
+from tests.purses.filling import fill_packet
+from tests.purses.test_purse_http import nostr
 from tests.relay import aether_world
 from tests.relay.aether_world import AetherClient
 from tests.relay.world import ALICE, BOB, OWNER, START, signed
 
-WITHOUT_TABLES = {"brake"}  # it knows Lambda and nothing else
+WITHOUT_TABLES = {"brake", "origin"}  # they know Lambda, or a secret, and nothing else
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 def new_stage(folder: Path) -> Stage:
     SEALED.clear()
-    return Stage(folder, settlement_token="s" * 43, count_exactly=2, max_removed_at_once=1)
+    return Stage(
+        folder, settlement_token="s" * 43, purse_token="p" * 43, count_exactly=2,
+        max_removed_at_once=1,
+    )  # fmt: skip
 
 
 def live(stage: Stage) -> None:
@@ -56,7 +61,9 @@ def live(stage: Stage) -> None:
     talk(stage, dict.fromkeys(_FUNCTIONS, "default"), who="another")
     web(stage)
     aether(stage)
+    pass_on_free(stage)
     pay(stage)
+    pass_on_paid(stage)
     keep_up(stage)
 
 
@@ -163,6 +170,48 @@ def pass_on(stage: Stage, say: Any, who: str) -> None:
         stage.connections.fate[listener] = fate
         say("event", "EVENT", signed(kind=20001, content=f"{who} {fate}").as_dict())
     stage.connections.fate.clear()
+
+
+def pass_on_free(stage: Stage) -> None:
+    """Ephemeral events that cost nothing, by every door; and stored ones, in parts."""
+    pass_ephemeral_on(stage, lambda event: stage.web("events", event.as_dict()))
+    pass_ephemeral_on(stage, lambda event: stage.socket("event", "EVENT", event.as_dict()))
+    pass_ephemeral_on(stage, lambda event: stage.socket("default", "EVENT", event.as_dict()))
+    with_listener(stage, Delivery.DELIVERED)
+    letter = signed(kind=1059, tags=[["p", public_key_of(BOB)]], content="in parts")
+    stage.store(letter, signed(content="in parts"))
+    stage.most_at_once = 1
+    stage.stream("fanout", Table.EVENTS)
+    stage.most_at_once = 1000
+    for fate in (Delivery.BUSY, Delivery.GONE):
+        stage.connections.fate["listener"] = fate
+        stage.deliver_parts()
+    stage.connections.fate.clear()
+
+
+def pass_on_paid(stage: Stage) -> None:
+    pass_ephemeral_on(stage, lambda event: stage.packet(packet(stage.agent, event)))
+
+
+def pass_ephemeral_on(stage: Stage, take: Callable[[Event], object]) -> None:
+    """To who is there, to who has gone, and to more than one call serves."""
+    for most, fate in ((1000, Delivery.DELIVERED), (1000, Delivery.GONE), (1, Delivery.DELIVERED)):
+        with_listener(stage, fate)
+        stage.most_at_once = most
+        stage.clock.now += 1
+        take(signed(kind=20001, content=f"{most} {fate}", created_at=int(stage.clock())))
+    stage.most_at_once = 1000
+    stage.parts = []
+    stage.connections.fate.clear()
+
+
+def with_listener(stage: Stage, fate: Delivery) -> None:
+    stage.connections.fate.clear()
+    stage.socket("connect", connection="listener")
+    for name in ("one", "another"):
+        filter = {"kinds": [1, 1059, 20001], "#p": [public_key_of(BOB)]}
+        stage.socket("req", "REQ", name, {"kinds": [1, 20001]}, filter, connection="listener")
+    stage.connections.fate["listener"] = fate
 
 
 def leave(stage: Stage, say: Any, who: str) -> None:
@@ -290,6 +339,7 @@ def pay(stage: Stage) -> None:
     agent = stage.agent
     agent.ledger.add_peer(PAYER)
     note = signed(content="paid")
+    stage.web("events", signed(content="not paid").as_dict())  # told what it would cost
     for _ in range(2):  # the second is answered from the receipt
         stage.packet(packet(agent, note))
     for version in range(2):
@@ -308,6 +358,7 @@ def pay(stage: Stage) -> None:
     asynchronous(stage)
     forward(stage, next_hop)
     settle(stage)
+    fill_and_draw(stage)
 
 
 def asynchronous(stage: Stage) -> None:
@@ -355,6 +406,60 @@ def settle(stage: Stage) -> None:
     for _ in range(2):
         stage.web("settlements", body, path=f"/accounts/{PAYER.id}/settlements", **headers)
     stage.web("settlements", body, path="/accounts/nobody/settlements", **headers)
+
+
+def fill_and_draw(stage: Stage) -> None:
+    """Purses, filled in every way, looked at, and drawn from at every door."""
+    agent, alice = stage.agent, public_key_of(ALICE)
+    stage.packet(fill_packet(agent, 10**6))
+    headers = {"authorization": f"Bearer {'p' * 43}", "idempotency_key": "k1"}
+    credited = {"amount": "1000000", "scale": 9}
+    stage.web("credits", credited, path=f"/v1/purses/{alice}/credits", **headers)
+    stage.web("purse", method="GET", path=f"/purse/{alice}", accept="application/spsp4+json")
+    path = f"/v1/purses/{alice}"
+    look = nostr(agent, ALICE, "GET", f"https://{HOST}{path}")
+    stage.web("purses", method="GET", path=path, authorization=look)
+    stage.web("quotes", {"purse": alice})
+    for function in ("event", "default"):
+        draw_by_socket(stage, function)
+    draw_by_http(stage)
+
+
+def drawn_events(who: str) -> list[Event]:
+    """Of the author's own and of another's, ephemeral, and what gives room back."""
+    return [
+        signed(content=f"{who} pays"),
+        signed(bytes([5] * 32), content=f"{who} sends"),
+        signed(kind=20002, content=who),
+        signed(kind=5, content=who, tags=[["a", f"30023:{public_key_of(ALICE)}:none"]]),
+        signed(kind=62, content=who),
+    ]
+
+
+def draw_by_socket(stage: Stage, function: str) -> None:
+    who = f"purse of {function}"
+    stage.socket("connect", connection=who)
+    stage.socket("auth", "CLOSE", "greeted", connection=who)
+    connection = stage.agent.sessions.get(who)
+    assert connection is not None
+    tags = [["relay", f"wss://{HOST}"], ["challenge", connection.challenge]]
+    for secret in (ALICE, BOB):
+        login = signed(secret, kind=22242, content="", tags=tags, created_at=stage.agent.now)
+        stage.socket("auth", "AUTH", login.as_dict(), connection=who)
+    for event in drawn_events(who):
+        stage.socket(function, "EVENT", event.as_dict(), connection=who)
+
+
+def draw_by_http(stage: Stage) -> None:
+    for fate in (Delivery.DELIVERED, Delivery.GONE):
+        stage.socket("connect", connection="hears")
+        stage.socket("req", "REQ", "passing", {"kinds": [20002]}, connection="hears")
+        stage.connections.fate["hears"] = fate
+        for event in drawn_events(f"HTTP {fate}"):
+            body = json.dumps(event.as_dict())
+            sign = nostr(stage.agent, ALICE, "POST", f"https://{HOST}/v1/events", body)
+            stage.web("events", event.as_dict(), path="/v1/events", authorization=sign)
+    stage.connections.fate.clear()
 
 
 def keep_up(stage: Stage) -> None:
@@ -429,6 +534,10 @@ def test_what_a_function_does_is_permitted_and_no_more(stage: Stage, function: s
 
 def test_those_who_post_may_and_others_may_not(stage: Stage) -> None:
     assert stage.posted == POSTING
+
+
+def test_those_who_leave_recipients_to_later_calls_may_and_others_may_not(stage: Stage) -> None:
+    assert stage.handed_over == SENDING["recipients"]
 
 
 @pytest.mark.parametrize("function", sorted(KEY - {"identity"}))

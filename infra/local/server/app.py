@@ -16,11 +16,17 @@ from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from farthing.aether import messages
 from farthing.aether.errors import Code
+from farthing.agent.feeds import caching, is_reading
 from farthing.agent.identity import publish_identity
 from farthing.agent.relay_client import SocketRelays
 from farthing.context import Agent
 from farthing.handlers import runtime
-from farthing.handlers.sockets import AETHER_HEADER, AETHER_SUBPROTOCOL, SUBPROTOCOL_HEADER
+from farthing.handlers.sockets import (
+    AETHER_PATH,
+    AETHER_SUBPROTOCOL,
+    PATH_HEADER,
+    SUBPROTOCOL_HEADER,
+)
 from farthing.nostr.messages import Prefix, Refused, notice
 from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.hosts import HostRules
@@ -34,6 +40,7 @@ from infra.local.server.backlog import Backlog
 from infra.local.server.client_address import peer_of, visitor_of
 from infra.local.server.connection_limits import ConnectionLimits
 from infra.local.server.event_streams import EventStreams, notifying
+from infra.local.server.feeds import FollowedRelays
 from infra.local.server.folder import CannotStart, hold_folder
 from infra.local.server.gateway import SocketContext, aether_type
 from infra.local.server.http_server import CLIENT, HttpServer, own_name
@@ -52,7 +59,6 @@ from infra.local.server.write_hub import WriteHub
 
 log = logging.getLogger("farthing")
 
-AETHER_PATH = "/v1/ws"
 _PING_SECONDS = 30
 _PURGE_SECONDS = 30
 _STOP_SECONDS = 10
@@ -123,6 +129,10 @@ class Server:
         )
         self._pump.start()
         await self._listen()
+        self._feeds = None
+        if is_reading(agent):
+            self._feeds = FollowedRelays(agent, caching(agent, self._hub.run_all))
+            self._feeds.start()
         self._chores = [
             asyncio.create_task(self._purge()),
             *(asyncio.create_task(self._repeat(schedule)) for schedule in SCHEDULES),
@@ -153,6 +163,8 @@ class Server:
         """Take nothing new, finish what is in hand, and leave a closed database behind."""
         self._stopping = True
         self._streams.stop()
+        if self._feeds is not None:
+            await asyncio.to_thread(self._feeds.stop)
         goodbyes = [socket.close() for socket in self._connections.all()]
         self._door.close()
         await asyncio.gather(*goodbyes, self._packets.stop(_STOP_SECONDS), return_exceptions=True)
@@ -282,17 +294,16 @@ class Server:
 
 
 def _handshake_headers(request: web.BaseRequest) -> dict[str, str]:
-    """The headers that say which protocol a client will speak, as the edge makes them."""
-    headers = {}
+    """The headers that say which protocol a client will speak, as the edge hands them on."""
+    headers = {PATH_HEADER: request.path}
     if SUBPROTOCOL_HEADER in request.headers:
         headers[SUBPROTOCOL_HEADER] = request.headers[SUBPROTOCOL_HEADER]
-    if request.path == AETHER_PATH:
-        headers[AETHER_HEADER] = "1"
     return headers
 
 
 def _will_speak_aether(headers: dict[str, str]) -> bool:
-    return AETHER_HEADER in headers or AETHER_SUBPROTOCOL in headers.get(SUBPROTOCOL_HEADER, "")
+    offered = headers.get(SUBPROTOCOL_HEADER, "")
+    return headers[PATH_HEADER] == AETHER_PATH or AETHER_SUBPROTOCOL in offered
 
 
 def _too_long(most: int, *, aether: bool) -> str:

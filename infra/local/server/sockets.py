@@ -214,7 +214,9 @@ def _written(frame: NumberedFrame) -> bytes | None:
 
 
 class LocalConnections:
-    """The port to the clients of this process (see `relay.connections`)."""
+    """The port to the clients of this process (see `ports.connections`)."""
+
+    carries_replies = True
 
     def __init__(
         self, mailbox: Mailbox, backlog: Backlog, hub: WriteHub, meter: Meter, workers: int

@@ -14,6 +14,7 @@ from farthing.nostr.events import Event
 from farthing.ports.connections import Connections
 from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
+from farthing.ports.recipients import NoRecipientQueue, RecipientQueue
 from farthing.ports.relays import NoRelays, Relays
 from farthing.ports.slow_lane import OpenRoad, SlowLane
 from farthing.settings import Settings
@@ -21,6 +22,7 @@ from farthing.store.changes import ChangeLog
 from farthing.store.credits import CreditLimits
 from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
+from farthing.store.feeds import Feeds
 from farthing.store.ledger import Ledger
 from farthing.store.paid_subscriptions import PaidSubscriptions
 from farthing.store.planner import Reader
@@ -54,6 +56,7 @@ class Agent:
     outbound: Outbound = field(default_factory=NoOutbound)
     meter: Meter = field(default_factory=NoMeter)
     relays: Relays = field(default_factory=NoRelays)
+    recipients: RecipientQueue = field(default_factory=NoRecipientQueue)
     clock: Callable[[], float] = time.time
     # Waits before another attempt. On one machine, other handlers run meanwhile.
     sleep: Callable[[float], None] = time.sleep
@@ -139,6 +142,10 @@ class Agent:
     @cached_property
     def settlements(self) -> Settlements:
         return Settlements(self.engine)
+
+    @cached_property
+    def feeds(self) -> Feeds:
+        return Feeds(self.engine)
 
     @cached_property
     def routes(self) -> RoutingTable:

@@ -23,10 +23,14 @@ from farthing.setting_values import (
     check_number,
     check_present,
     check_prices,
+    check_public_key,
+    check_public_kinds,
     check_secret_key,
+    check_shares,
     check_table_prefix,
     check_token,
     each_of,
+    each_url_of,
     one_of,
     read_secret_key,
     url_of,
@@ -36,7 +40,7 @@ PREFIX = "FARTHING_"
 # Variables of other readers: functions, the deployment's files, the examples and the tests.
 _NOT_SETTINGS = frozenset(
     {"BRAKED", "CONFIG", "CONNECTIONS_URL", "DOMAIN", "DYNAMODB_LOCAL", "EMULATOR", "KEY_VERSION",
-     "NODE_MODULES", "TOKEN", "UPSTREAM"}
+     "NODE_MODULES", "ORIGIN_SECRET", "TOKEN", "UPSTREAM"}
 )  # fmt: skip
 # API Gateway ends a request after 30 seconds.
 LONGEST_STREAM_SECONDS = 25
@@ -73,6 +77,12 @@ class Settings:
         check_secret_key,
         read=read_secret_key,
         secret=True,
+    )
+    public_key: str = _setting(
+        "",
+        "Public key of the owner, 64 hex digits, for a process that must not hold the secret key."
+        " If empty, it follows from the secret key.",
+        check_public_key,
     )
     relay_url: str = _setting(
         "",
@@ -197,7 +207,9 @@ class Settings:
         at_most(1_000_000),
     )
     forward_min_fee: int = _setting(
-        1, "Least fee for each packet that we forward, unless its amount is 0"
+        1,
+        "Least fee for each packet that we forward. Not charged if its amount is 0, or if"
+        " FARTHING_FORWARD_FEE and FARTHING_FORWARD_FEE_PPM are both 0.",
     )
     free_packets_per_minute: int = _setting(
         1000, "Number of packets of amount 0 that we forward for a peer per minute"
@@ -304,6 +316,99 @@ class Settings:
         3600, "Seconds after which an HTTP subscription that nobody reads is forgotten"
     )
 
+    # Following: the events of followed keys, read at their own relays
+    follow_content: str = _setting(
+        "off",
+        "What the agent does with the events of followed keys: `off`; `read`, only for"
+        " `farthing feed`; `cache`, store them here for a time; `rebroadcast`, also pay for them"
+        " at other relays",
+        one_of("off", "read", "cache", "rebroadcast"),
+    )
+    follow_kinds: frozenset[int] = _setting(
+        lambda: frozenset({0, 1, 3, 5, 6, 7, 10002, 10032, 30023}),
+        "Kinds of events that are read of followed keys, comma-separated. The default is"
+        " 0,1,3,5,6,7,10002,10032,30023. Private kinds are refused.",
+        check_public_kinds,
+    )
+    follow_days: int = _setting(
+        30, "Days for which a cached event of a followed key is kept", at_most(3650)
+    )
+    follow_bytes: int = _setting(
+        10 * 1024 * 1024, "Bytes of cached events of one followed key, at most"
+    )
+    follow_relays_per_key: int = _setting(
+        3, "Number of relays at which one followed key is read, at most"
+    )
+    max_feed_relays: int = _setting(64, "Number of relays at which followed keys are read, at most")
+    max_feed_events: int = _setting(
+        20_000, "Number of events that one relay of followed keys may send in an hour"
+    )
+    max_feed_bytes: int = _setting(
+        32 * 1024 * 1024, "Bytes that one relay of followed keys may send in an hour"
+    )
+    max_feed_total_bytes: int = _setting(
+        256 * 1024 * 1024, "Bytes that all relays of followed keys together may send in an hour"
+    )
+    max_feed_faults: int = _setting(
+        50,
+        "Number of events with a wrong signature, author or kind after which a relay of followed"
+        " keys is not read for an hour",
+    )
+    feed_seconds: int = _setting(
+        60, "Seconds in which a relay of followed keys must finish one answer"
+    )
+    feed_overlap_seconds: int = _setting(
+        3600,
+        "Seconds before the previous look from which events are read again at a relay that has"
+        " neither a changes feed nor negentropy",
+    )
+    feed_retry_seconds: int = _setting(
+        600, "Seconds between two attempts at a failing relay of followed keys, at most"
+    )
+
+    # Broadcasting: placing the owner's events at other relays
+    broadcast_all: bool = _setting(
+        False, "Whether every event that the owner publishes here is broadcast; `1` or `0`"
+    )
+    broadcast_hubs: tuple[str, ...] = _setting(
+        tuple,
+        "WebSocket URLs of relays that every broadcast goes to, comma-separated",
+        each_url_of("ws", "wss"),
+    )
+    broadcast_shares: Mapping[str, int] = _setting(
+        lambda: {"mentioned": 50, "followers": 30, "hubs": 20},
+        "Percentages of a broadcast's budget and number of relays that go to relays of mentioned"
+        ' keys, of followers, and to hubs, as JSON. The default is `{"mentioned": 50,'
+        ' "followers": 30, "hubs": 20}`.',
+        check_shares,
+    )
+    broadcast_relays: int = _setting(50, "Number of relays that one event is broadcast to, at most")
+    broadcast_event_budget: int = _setting(10**7, "Amount that broadcasting one event may cost")
+    broadcast_day_budget: int = _setting(
+        10**8, "Amount that all broadcasts of one day (UTC) may cost"
+    )
+    broadcast_attempts: int = _setting(
+        8, "Number of attempts to broadcast an event to one relay, at most"
+    )
+    broadcast_retry_seconds: int = _setting(
+        30, "Seconds before the second attempt at a relay of a broadcast; they double each time"
+    )
+    broadcast_check_percent: int = _setting(
+        20, "Percentage of the events paid for by broadcasts that are read back", at_most(100)
+    )
+    broadcast_check_seconds: int = _setting(
+        3600, "Seconds after which an event that a broadcast paid for is read back"
+    )
+    broadcast_max_lost_percent: int = _setting(
+        10,
+        "Percentage of the events read back that a paid relay may have lost; above it, no broadcast"
+        " pays the relay",
+        at_most(100),
+    )
+    broadcast_pardon_days: int = _setting(
+        30, "Days after its last loss when a relay that lost paid events may be paid again"
+    )
+
     # Paid subscriptions (BTP-NIPs)
     subscription_models: tuple[str, ...] = _setting(
         lambda: tuple(map(str, Model)),
@@ -404,6 +509,11 @@ class Settings:
     )
     default_limit: int = _setting(500, "Number of events that a filter without `limit` returns")
     max_event_tags: int = _setting(2500, "Number of tags of one event")
+    max_free_targets: int = _setting(
+        100,
+        "Number of targets of a kind 5 that are looked up to see whether it deletes something of"
+        " its author's here and so is free",
+    )
     max_content_length: int = _setting(102400, "Number of characters of an event's content")
     created_at_past: int = _setting(
         0, "Seconds by which an event's `created_at` may lie in the past; 0 is any number"
@@ -505,6 +615,8 @@ class Settings:
                     check(value)
             except InvalidValue as error:
                 raise InvalidSetting(f"{PREFIX}{setting.name.upper()}: {error}") from None
+        if self.public_key and self.secret_key and self.public_key != self.pubkey:
+            raise InvalidSetting(f"{PREFIX}PUBLIC_KEY: expected that of {PREFIX}SECRET_KEY")
         if self.ilp_address and not address.is_valid(self.ilp_address):
             raise InvalidSetting(f"{PREFIX}ILP_ADDRESS: expected an ILP address, got another text")
 
@@ -530,7 +642,16 @@ class Settings:
 
     @cached_property
     def pubkey(self) -> str:
+        if self.public_key and not self.secret_key:
+            return self.public_key
         return public_key_of(bytes.fromhex(self.secret_key))
+
+    @cached_property
+    def secret(self) -> bytes:
+        """The owner's secret key, for who signs, seals or derives with it."""
+        if not self.secret_key:
+            raise InvalidSetting(f"{PREFIX}SECRET_KEY is needed here, and not given")
+        return bytes.fromhex(self.secret_key)
 
     @cached_property
     def own_ilp_address(self) -> str:
@@ -578,6 +699,11 @@ class Settings:
         return self.relay_url.rstrip("/") or f"ws://{self.authority}"
 
     @cached_property
+    def purses_url(self) -> str:
+        """The page about purses; a purse's own page is below it."""
+        return f"{self.http_url}/purse"
+
+    @cached_property
     def http_url(self) -> str:
         """Where HTTP requests go: the relay's own URL with the other scheme, unless set."""
         if self.web_url:
@@ -597,6 +723,8 @@ def _refuse_unknown(environment: Mapping[str, str], known: Mapping[str, "Field[A
         # The name of a secret, whose content Lambda functions read.
         secret = known.get(name.removesuffix("_ARN"))
         if name.removeprefix(PREFIX) in _NOT_SETTINGS or (secret and not secret.repr):
+            continue
+        if name.endswith("_QUEUE_URL"):  # where a Lambda function finds a queue of the surface
             continue
         raise InvalidSetting(f"there is no setting {name}{nearest(name, known)}")
 

@@ -2,7 +2,7 @@
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from farthing.context import Agent
 from farthing.handlers import runtime
@@ -10,13 +10,16 @@ from farthing.handlers.calls import Event, Handler, Response, flush
 from farthing.nostr.messages import Verb
 from farthing.relay.caller import Caller
 from farthing.relay.receive import Answer, receive
+from farthing.relay.socket_delivery import settle_deliveries
+from farthing.surface import ANSWERED
 
 DONE: Response = {"statusCode": 200}
 
 SUBPROTOCOL_HEADER: Final = "Sec-WebSocket-Protocol"
 AETHER_SUBPROTOCOL: Final = "aether.v1"
-# Set where `/v1/ws` was asked for: behind API Gateway a socket has no path.
-AETHER_HEADER: Final = "X-Farthing-Aether"
+# Where the socket was opened, as the edge has seen it: behind API Gateway a socket has no path.
+PATH_HEADER: Final = "X-Farthing-Path"
+AETHER_PATH: Final = "/v1/ws"
 
 
 def message_handler(verbs: Mapping[Verb, Answer]) -> Handler:
@@ -26,14 +29,24 @@ def message_handler(verbs: Mapping[Verb, Answer]) -> Handler:
     def handler(event: Event, _context: object) -> Response:
         agent = runtime.agent()
         reply = receive(agent, caller_of(agent, event), frame_of(event), verbs)
+        response = DONE if reply is None else _answer(agent, event["requestContext"], reply)
         flush(agent)
-        # The body travels back to the client as one frame: it costs no @connections request.
-        if isinstance(reply, bytes):
-            body = b64encode(reply).decode()
-            return {"statusCode": 200, "body": body, "isBase64Encoded": True}
-        return DONE if reply is None else {"statusCode": 200, "body": reply}
+        return response
 
     return handler
+
+
+def _answer(agent: Agent, context: Mapping[str, Any], reply: str | bytes) -> Response:
+    """Send the last frame of an answer: as the response where the route has one, which costs no
+    request of its own, and else by a post like those before it."""
+    if isinstance(reply, bytes):  # on one machine only
+        return {"statusCode": 200, "body": b64encode(reply).decode(), "isBase64Encoded": True}
+    if agent.connections.carries_replies or context["routeKey"] in ANSWERED:
+        return {"statusCode": 200, "body": reply}
+    connection_id = context["connectionId"]
+    delivery = agent.connections.post(connection_id, [reply])
+    settle_deliveries(agent, [(connection_id, delivery)])
+    return DONE
 
 
 def offers_aether(connect: Event) -> bool:
@@ -44,7 +57,7 @@ def offers_aether(connect: Event) -> bool:
 
 def opens_aether(connect: Event) -> bool:
     """Whether the client has opened the socket at Aether's own path."""
-    return _header(connect, AETHER_HEADER) == "1"
+    return _header(connect, PATH_HEADER) == AETHER_PATH
 
 
 def _header(connect: Event, name: str) -> str:

@@ -9,7 +9,7 @@ from farthing.context import Agent
 from farthing.nostr.messages import Prefix, Refused
 from farthing.ports.connections import Delivery, Frame
 from farthing.relay.effort import Effort
-from farthing.relay.socket_delivery import settle_deliveries
+from farthing.relay.socket_delivery import BUSY, settle_deliveries
 from farthing.store.planner import ScanTooLong
 from farthing.store.subscriptions import Size
 
@@ -49,6 +49,8 @@ def send_stored(agent: Agent, connection_id: str, frames: Iterator[Frame], effor
             settle_deliveries(agent, [(connection_id, delivery)])
             if delivery in (Delivery.GONE, Delivery.SLOW):
                 return False
+            if delivery is Delivery.BUSY:
+                raise Refused(Prefix.ERROR, BUSY)
     except ScanTooLong:
         raise Refused(Prefix.ERROR, "filter is too broad for its limit, narrow it") from None
     return True

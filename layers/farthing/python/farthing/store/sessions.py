@@ -3,6 +3,7 @@
 What a connection subscribes to stands in `subscriptions`, and goes with the connection.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farthing.store.noise_states import NO_NOISE, NoiseState, noise_state
@@ -35,6 +36,7 @@ class Connection:
     messages: int  # so far, this one included
     base_messages: int  # at the start of the current rate window
     base_time: int
+    proven: Sequence[str] = ()  # the same keys, in the order of their AUTH
     is_aether: bool = False  # marked: it is sent no Nostr frames
     is_ungreeted: bool = False  # its first message was none of Nostr's
     noise: NoiseState = NO_NOISE
@@ -79,7 +81,10 @@ class Sessions:
 
     def authenticate(self, connection: Connection, pubkey: str) -> None:
         # An attribute for each key: two that come side by side do not undo each other.
-        proven = {_PROVEN + pubkey: True}
+        # Its value is the number of the message, so that the order of the keys is known.
+        if pubkey in connection.pubkeys:
+            return
+        proven = {_PROVEN + pubkey: connection.messages}
         self._engine.write(Add(Table.SESSIONS, *connection_key(connection.id), {}, proven))
 
     def disconnect(self, connection_id: str) -> None:
@@ -108,14 +113,17 @@ def connection_key(connection_id: str) -> Key:
 
 
 def _connection(connection_id: str, item: Item) -> Connection:
+    proven = sorted((item[name], name) for name in item if name.startswith(_PROVEN))
+    keys = tuple(name.removeprefix(_PROVEN) for _, name in proven)
     return Connection(
         connection_id,
         item.get("challenge", ""),
         item.get("host", ""),
-        frozenset(name.removeprefix(_PROVEN) for name in item if name.startswith(_PROVEN)),
+        frozenset(keys),
         item.get("n", 0),
         item.get("m", 0),
         item.get("t", 0),
+        keys,
         item.get(_AETHER, False),
         item.get(_UNGREETED, False),
         noise_state(item),

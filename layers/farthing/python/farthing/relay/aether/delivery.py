@@ -6,28 +6,21 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from farthing.context import Agent
-from farthing.ports.meter import Metric
 from farthing.relay.destination import Destination, Source
-from farthing.relay.socket_delivery import settle_deliveries
+from farthing.relay.socket_delivery import send_frames
 from farthing.store.subscriptions import AETHER_EVENTS, Subscription
 
 if TYPE_CHECKING:
     from farthing.aether.events import Event
-    from farthing.ports.connections import Frame
 
 
-def _deliver(agent: Agent, wanting: "Sequence[tuple[Event, Subscription]]") -> None:
-    # Made as they go out: all at once, they would take the memory of every client's copy.
+def _deliver(
+    agent: Agent, wanting: "Sequence[tuple[Event, Subscription]]"
+) -> "list[tuple[Event, str]]":
     from farthing.relay.aether.event_frames import frame_of
 
     json = cache(_json)
-
-    def frame(event: "Event", subscription: Subscription) -> "Frame":
-        return frame_of(agent, subscription, json(event))
-
-    frames = ((each.connection_id, frame(event, each)) for event, each in wanting)
-    agent.meter.count(Metric.EVENTS_DELIVERED, len(wanting))
-    settle_deliveries(agent, agent.connections.post_each(frames).items())
+    return send_frames(agent, wanting, lambda event, each: frame_of(agent, each, json(event)))
 
 
 def _json(event: "Event") -> str:
@@ -40,4 +33,5 @@ AETHER_SOCKETS = Destination(
     AETHER_EVENTS.index,
     lambda agent, places: agent.subscriptions.open_at(places),
     _deliver,
+    in_parts=True,
 )

@@ -8,7 +8,7 @@ from farthing.settings import Settings
 
 
 def aether_information(settings: Settings) -> dict[str, Any]:
-    keys = derive_keys(bytes.fromhex(settings.secret_key))
+    keys = derive_keys(settings.secret)
     is_off = settings.aether_noise == noise.Policy.OFF
     return gateway.information(
         pubkey=keys.pubkey,

@@ -24,7 +24,7 @@ def owner_keys(agent: Agent) -> OwnerKeys:
 
 
 def _keys_of(agent: Agent) -> OwnerKeys:
-    return derive_keys(bytes.fromhex(agent.settings.secret_key))
+    return derive_keys(agent.settings.secret)
 
 
 def derive_keys(secret: bytes) -> OwnerKeys:

@@ -5,11 +5,15 @@ from typing import Any
 from farthing.aether import toon
 from farthing.aether.events import Event
 from farthing.context import Agent
+from farthing.ilp.condition import condition_of, quote_fulfillment
 from farthing.ilp.packet import DATA_MAX
 from farthing.ilp.toon import NotEncodable
 from farthing.relay.aether.owner import owner_keys
-from farthing.relay.price import unpayable
-from farthing.relay.quotes import InvalidQuoteRequest, quote_for
+from farthing.relay.offers import offer
+
+
+class Unpayable(Exception):
+    """No packet has room for the event, and nothing else pays for it."""
 
 
 def price_of(agent: Agent, event: Event) -> int:
@@ -28,8 +32,14 @@ def encoded_size(event: Event) -> int:
 
 
 def quote_event(agent: Agent, event: Event) -> dict[str, Any]:
-    """Raises InvalidQuoteRequest for an event that no packet has room for."""
     price, size = price_of(agent, event), encoded_size(event)
     if price and size > DATA_MAX:
-        raise InvalidQuoteRequest(unpayable(size))
-    return quote_for(agent, price, event.kind, size, event.id)
+        raise Unpayable(f"expected at most {DATA_MAX} bytes in a packet, the event has {size}")
+    condition = condition_of(quote_fulfillment(agent.settings.secret, bytes.fromhex(event.id)))
+    return offer(agent) | {
+        "price": str(price),
+        "kind": event.kind,
+        "size": size,
+        "event_id": event.id,
+        "condition": condition.hex(),
+    }

@@ -25,8 +25,7 @@ from farthing.ports.http import BadRequest
 from farthing.ports.meter import Metric
 from farthing.relay.aether import ephemerals
 from farthing.relay.aether.owner import owner_keys
-from farthing.relay.aether.price import price_of, quote_event
-from farthing.relay.quotes import InvalidQuoteRequest
+from farthing.relay.aether.price import Unpayable, price_of, quote_event
 from farthing.store.capabilities import Capabilities
 from farthing.store.events import Outcome
 from farthing.store.payment import Payment, PaymentRefused
@@ -148,7 +147,7 @@ def _payment(agent: Agent, event: Event, capability: object, ip: str | None) -> 
     if price_of(agent, event):
         try:
             raise PaymentRequired(event.id, quote_event(agent, event))
-        except InvalidQuoteRequest as error:
+        except Unpayable as error:
             raise TooLarge(str(error), event_id=event.id) from None
     return None
 
@@ -177,5 +176,5 @@ def quote(agent: Agent, value: object) -> dict[str, Any]:
     """The quote for an event that nobody has paid for yet."""
     try:
         return quote_event(agent, read_event(agent, value))
-    except (InvalidEvent, ValidationFailed, TooLarge) as error:
+    except (InvalidEvent, ValidationFailed, TooLarge, Unpayable) as error:
         raise BadRequest(str(error)) from None
