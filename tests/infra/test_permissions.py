@@ -294,7 +294,12 @@ def aether(stage: Stage) -> None:
     opened = stage.web("subscriptions", {"filters": [{"kinds": [1]}]})
     subscription_id = json.loads(opened["body"])["subscription_id"]
     stage.connections.take("sealed")
-    stage.stream("fanout", Table.EVENTS)
+    for fate in (Delivery.DELIVERED, Delivery.BUSY):
+        stage.connections.fate["sealed"] = fate
+        stage.stream("fanout", Table.EVENTS)
+    assert sealed.read(stage.connections.take_frames("sealed"))
+    stage.connections.fate.clear()
+    stage.deliver_parts()
     assert sealed.read(stage.connections.take_frames("sealed"))
     stage.stream("sequencer", Table.EVENTS)
     stage.clock.now += stage.agent.settings.aether_subscription_seconds * 2 // 3
@@ -304,12 +309,6 @@ def aether(stage: Stage) -> None:
     stage.web("quotes", {"event": tell("a quote", 1)})
     for name in ("plain", "sealed", "asking"):
         stage.socket("disconnect", connection=name)
-    for listener in ("of HTTP", "of ILP"):  # the latter stays for the packets to come
-        stage.socket("connect", connection=listener)
-        stage.socket("req", "REQ", "passing", {"kinds": [20001]}, connection=listener)
-    stage.web("events", signed(kind=20001, content="by HTTP").as_dict())
-    stage.connections.fate["of HTTP"] = Delivery.GONE
-    stage.web("events", signed(kind=20001, content="again by HTTP").as_dict())
 
 
 _TIMES = itertools.count(START * 10**9)
@@ -350,9 +349,6 @@ def pay(stage: Stage) -> None:
     tags = [["e", note.id], ["a", f"30023:{article.pubkey}:paid"]]
     stage.packet(packet(agent, signed(kind=5, tags=tags, created_at=START + 50)))
     stage.packet(packet(agent, note, amount=1))
-    for fate in (Delivery.DELIVERED, Delivery.GONE):
-        stage.connections.fate["of ILP"] = fate
-        stage.packet(packet(agent, signed(kind=20001, content=f"paid, {fate}")))
     stage.packet(packet(agent, note), token="nobody")
     stage.web("ilp", "", content_type="text/plain")
     asynchronous(stage)
