@@ -85,11 +85,19 @@ TABLES: Mapping[str, Permissions] = {
         _on(Table.LEDGER, _GET_MANY, _QUERY, _PUT, _UPDATE, _DELETE),
         _on(Table.ROUTES, _GET, _GET_MANY),
     ),
-    "info": {},
+    "info": _RULES,
+    "manage": _all(_REMOVE, _RULES, _on(Table.LEDGER, _PUT, _DELETE, _UPDATE)),
+    "operator": _all(
+        _READ,
+        _RULES,
+        _on(Table.EVENTS, _GET),  # whether a reported event is still here
+        _on(Table.CHANGES, _GET),
+        _on(Table.LEDGER, _GET_MANY, _PUT, _UPDATE),
+    ),
     "purse": {},
     "purses": _on(Table.LEDGER, _GET, _QUERY),
     "push": _all(_FORGET, _READ_LOG, _on(Table.SESSIONS, _GET, _UPDATE)),
-    "quotes": {},
+    "quotes": _RULES,
     "recipients": _PASS_ON,
     "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
     "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
@@ -110,8 +118,8 @@ POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push", "rec
 # Those who sign, seal or derive with the owner's key. Everyone else knows the public one.
 # Aether's keys follow from it: the owner's own, and those of encrypted sockets.
 KEY = frozenset(
-    {"default", "event", "events", "fanout", "identity", "ilp", "info", "quotes", "recipients",
-     "upkeep"}
+    {"default", "event", "events", "fanout", "identity", "ilp", "info", "purse", "quotes",
+     "recipients", "upkeep"}
 )  # fmt: skip
 # Queue of the surface: those who send to it. Ephemeral events are passed on by whoever takes them.
 SENDING: Mapping[str, frozenset[str]] = {

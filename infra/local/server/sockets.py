@@ -1,4 +1,5 @@
-"""WebSocket connections of the local server: messages in order, frames out, no waiting for ever."""
+"""WebSocket connections of the local server: messages are handled in order, frames are sent, and no
+slow client is waited for without end."""
 
 import asyncio
 import logging
@@ -18,7 +19,7 @@ from farthing.surface import DEFAULT, Work
 from infra.local.server.backlog import STALLED_SECONDS, Backlog, Line
 from infra.local.server.gateway import SocketContext, aether_type, route_key, work_of
 from infra.local.server.workers import Mailbox, Workers
-from infra.local.server.write_hub import WriteHub
+from infra.local.server.write_scheduler import WriteScheduler
 
 Handler = Callable[[dict[str, Any], object], dict[str, Any]]
 
@@ -59,14 +60,14 @@ class Socket:
 
     def __init__(
         self, response: web.WebSocketResponse, transport: asyncio.Transport | None,
-        context: SocketContext, routes: dict[str, Handler], hub: WriteHub, workers: Workers,
-        sync_workers: Workers, connections: "LocalConnections",
+        context: SocketContext, routes: dict[str, Handler], scheduler: WriteScheduler,
+        workers: Workers, sync_workers: Workers, connections: "LocalConnections",
     ) -> None:  # fmt: skip
         self._response = response
         self._transport = transport
         self.context = context
         self._routes = routes
-        self._hub = hub
+        self._scheduler = scheduler
         self._workers = workers
         self._sync_workers = sync_workers
         self._waiting: deque[tuple[str, Work, str | bytes]] = deque()
@@ -122,9 +123,9 @@ class Socket:
                 partial(handler, event, None), partial(self._finished, len(body))
             )
 
-    def _runner(self, work: Work) -> WriteHub | Workers:
+    def _runner(self, work: Work) -> WriteScheduler | Workers:
         if work is Work.WRITE:
-            return self._hub
+            return self._scheduler
         # A few syncs, each of which takes seconds, must not keep all others waiting.
         return self._workers if work is Work.READ else self._sync_workers
 
@@ -219,11 +220,16 @@ class LocalConnections:
     carries_replies = True
 
     def __init__(
-        self, mailbox: Mailbox, backlog: Backlog, hub: WriteHub, meter: Meter, workers: int
+        self,
+        mailbox: Mailbox,
+        backlog: Backlog,
+        scheduler: WriteScheduler,
+        meter: Meter,
+        workers: int,
     ) -> None:
         self._mailbox = mailbox
         self.backlog = backlog
-        self._hub = hub
+        self._scheduler = scheduler
         self._meter = meter
         self._sockets: dict[str, Socket] = {}
         # Threads that wait for slow clients are taken from everyone else: half of them, at most.
@@ -289,12 +295,12 @@ class LocalConnections:
         return Delivery.DELIVERED
 
     def _take_live(self, line: Line, size: int) -> bool:
-        if self._hub.is_inside():
+        if self._scheduler.is_inside():
             return False  # all who write would wait
         return self.backlog.take_in_time(line, size, _WAIT_FOR_LIVE_CLIENT)
 
     def _take_patiently(self, line: Line, size: int) -> bool:
-        if self._hub.is_inside() or not self._patience.acquire(blocking=False):
+        if self._scheduler.is_inside() or not self._patience.acquire(blocking=False):
             return False
         try:
             return self.backlog.take_in_time(line, size, _WAIT_FOR_SLOW_CLIENT)

@@ -36,10 +36,11 @@ class Forwarded(NamedTuple):
     size: int
     digest: str = ""  # of destination, amount and data
     packet: str = ""  # tells packets apart that are equal in everything else
+    again: bool = False  # a receipt of such a packet stands already
 
     @property
     def mark(self) -> str:
-        return f"{self.digest}#{self.packet}"
+        return f"{self.digest}#{self.packet if self.again else ''}"
 
 
 class PurseFilled(NamedTuple):
