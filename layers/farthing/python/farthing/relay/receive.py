@@ -93,5 +93,5 @@ def _greeted(agent: Agent, caller: Caller, reply: str | None) -> str | None:
     except Refused:
         pass  # the message has its answer, or will not get one
     except Exception:
-        log.exception("could not count or greet")
+        log.exception("a message could not be counted, or its challenge not sent")
     return reply
