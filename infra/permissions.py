@@ -84,11 +84,19 @@ TABLES: Mapping[str, Permissions] = {
         _on(Table.LEDGER, _GET_MANY, _QUERY, _PUT, _UPDATE, _DELETE),
         _on(Table.ROUTES, _GET, _GET_MANY),
     ),
-    "info": {},
+    "info": _RULES,
+    "manage": _all(_REMOVE, _RULES, _on(Table.LEDGER, _PUT, _DELETE, _UPDATE)),
+    "operator": _all(
+        _READ,
+        _RULES,
+        _on(Table.EVENTS, _GET),  # whether a reported event is still here
+        _on(Table.CHANGES, _GET),
+        _on(Table.LEDGER, _GET_MANY, _PUT, _UPDATE),
+    ),
     "purse": {},
     "purses": _on(Table.LEDGER, _GET, _QUERY),
     "push": _all(_FORGET, _READ_LOG, _on(Table.SESSIONS, _GET, _UPDATE)),
-    "quotes": {},
+    "quotes": _RULES,
     "recipients": _PASS_ON,
     "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
     "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
@@ -105,7 +113,7 @@ TABLES: Mapping[str, Permissions] = {
 # message is answered with a challenge, whatever it is.
 POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push", "recipients"})
 # Those who sign, seal or derive with the owner's key. Everyone else knows the public one.
-KEY = frozenset({"events", "identity", "ilp", "quotes", "upkeep"})
+KEY = frozenset({"events", "identity", "ilp", "purse", "quotes", "upkeep"})
 # Queue of the surface: those who send to it. Ephemeral events are passed on by whoever takes them.
 SENDING: Mapping[str, frozenset[str]] = {
     "recipients": frozenset({"default", "event", "events", "fanout", "ilp", "recipients"}),

@@ -221,9 +221,14 @@ class Scene:
             return ""
         return answer
 
-    def _message(self, function: str, messages: Iterable[Sequence[object]]) -> Measured:
+    def _message(
+        self, function: str, messages: Iterable[Sequence[object]], logged_in_as: str = ""
+    ) -> Measured:
         """Messages of one connection: the frame in, the frames out, and the answer."""
         name = self._connected(f"{function} {next(self._numbers)}")
+        connection = self.agent.sessions.get(name)
+        if logged_in_as and connection is not None:
+            self.agent.sessions.authenticate(connection, logged_in_as)
         given = list(messages)
         answers: list[str] = []
 
@@ -251,6 +256,17 @@ class Scene:
             for number in range(_TURNS)
         ]  # fmt: skip
         return self._message("event", [("EVENT", event.as_dict()) for event in events])
+
+    def purse_write(self) -> Measured:
+        """EVENT of somebody who is logged in, paid from the author's purse."""
+        notes = [self._note() for _ in range(_TURNS)]
+        author = notes[0].pubkey
+        self.agent.purses.grant(author, 10**15, self.agent.now_ms, "cost")
+        messages = [("EVENT", note.as_dict()) for note in notes]
+        run = self._message("event", messages, logged_in_as=author)
+        if len(list(self.agent.purses.movements(author))) != 1 + _TURNS:
+            raise RuntimeError("a note was not paid from its purse")
+        return run
 
     def request(self) -> Measured:
         """REQ of an author's last hundred notes."""

@@ -58,6 +58,7 @@ def live(stage: Stage) -> None:
     pass_on_free(stage)
     pay(stage)
     pass_on_paid(stage)
+    govern(stage)
     keep_up(stage)
 
 
@@ -251,6 +252,30 @@ def web(stage: Stage) -> None:
     stage.web("info", method="GET", accept="application/nostr+json")
     stage.web("info", method="GET", path="/healthz")
     stage.web("info", method="OPTIONS", path="/ilp")
+
+
+def govern(stage: Stage) -> None:
+    """What the owner does by HTTP: moderation, peers and purses."""
+    owner, carol = bytes.fromhex(stage.agent.settings.secret_key), bytes([9] * 32)
+    stage.store(signed(carol, content="to be removed"), signed(carol, content="and this"))
+    banned = json.dumps({"method": "banpubkey", "params": [public_key_of(carol)]})
+    reports = json.dumps({"method": "listeventsneedingmoderation", "params": []})
+    stage.store(signed(kind=1984, tags=[["e", signed(content="reported").id]]))
+    for body in (banned, reports):
+        proof = nostr(stage.agent, owner, "POST", f"https://{HOST}/", body)
+        stage.web("manage", body, path="/", authorization=proof,
+                  content_type="application/nostr+json+rpc")  # fmt: skip
+    path = "/v1/operator"
+    proof = nostr(stage.agent, owner, "GET", f"https://{HOST}{path}")
+    stage.web("operator", method="GET", path=path, authorization=proof)
+    for action in (
+        {"action": "set_peer", "id": PAYER.id, "active": True},
+        {"action": "grant", "key": public_key_of(ALICE), "amount": "5", "mark": "a-mark-of-mine"},
+        {"action": "freeze", "key": public_key_of(BOB)},
+    ):
+        body = json.dumps(action)
+        proof = nostr(stage.agent, owner, "POST", f"https://{HOST}{path}", body)
+        stage.web("operator", body, path=path, authorization=proof)
 
 
 class NextHop:

@@ -87,6 +87,9 @@ class CountingMeter:
     def __init__(self) -> None:
         self.counts: dict[Metric, int] = {}
 
+    def totals(self) -> dict[str, int]:
+        return {}
+
     def count(self, metric: Metric, number: int = 1, code: str = "") -> None:
         self.counts[metric] = self.counts.get(metric, 0) + number
 

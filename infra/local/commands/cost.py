@@ -100,6 +100,7 @@ def done(place: Place, settings: Settings) -> list[Line]:
         Line("delivery to a subscription", new().delivery().usage),
         Line("change pushed to a live feed", new().push().usage),
         Line("owner's EVENT, free", new().free_write().usage),
+        Line("EVENT paid from a purse", new().purse_write().usage),
         Line("REQ, 100 events", new().request().usage),
         Line("REQ for new events, and CLOSE", new().subscription().usage),
         Line("COUNT of 100", new().count().usage),

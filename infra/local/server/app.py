@@ -10,11 +10,13 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from farthing.agent.feeds import caching, is_reading
+from farthing.agent.broadcast import rebroadcast
+from farthing.agent.feeds import caching, is_reading, is_rebroadcasting
 from farthing.agent.identity import publish_identity
 from farthing.agent.relay_client import SocketRelays
 from farthing.context import Agent
@@ -38,6 +40,7 @@ from infra.local.server.identity import with_identity
 from infra.local.server.logs import configure_logs
 from infra.local.server.meter import LocalMeter
 from infra.local.server.outbound import LocalOutbound
+from infra.local.server.outbox import OutboxRunner
 from infra.local.server.packet_server import PacketServer
 from infra.local.server.peers import ensure_local_peer
 from infra.local.server.slow_lane import LocalSlowLane
@@ -125,8 +128,11 @@ class Server:
         await self._listen()
         self._feeds = None
         if is_reading(agent):
-            self._feeds = FollowedRelays(agent, caching(agent, self._scheduler.run_all))
+            then = partial(rebroadcast, agent) if is_rebroadcasting(agent) else None
+            self._feeds = FollowedRelays(agent, caching(agent, self._scheduler.run_all, then))
             self._feeds.start()
+        self._outbox = OutboxRunner(agent)
+        self._outbox.start()
         self._chores = [
             asyncio.create_task(self._purge()),
             *(asyncio.create_task(self._repeat(schedule)) for schedule in SCHEDULES),
@@ -156,6 +162,7 @@ class Server:
         self._stopping = True
         if self._feeds is not None:
             await asyncio.to_thread(self._feeds.stop)
+        await asyncio.to_thread(self._outbox.stop)
         goodbyes = [socket.close() for socket in self._connections.all()]
         self._listening.close()
         await asyncio.gather(*goodbyes, self._packets.stop(_STOP_SECONDS), return_exceptions=True)

@@ -16,6 +16,7 @@ from infra.local.server.meter import LocalMeter
 from infra.local.server.packet_server import PATH as PACKETS
 from infra.local.server.sockets import Handler
 from infra.local.server.workers import Runner, run_in
+from infra.web import pages
 
 
 def load_handler(function: str) -> Handler:
@@ -44,6 +45,9 @@ class WebRoutes:
         method, path = request.method, request.rel_url.raw_path
         if surface.allowed_methods(path, surface.LOCAL_ROUTES):
             return await self._answer_locally(request, path)
+        page = pages.BY_PATH.get(path)
+        if page is not None and method in ("GET", "HEAD") and _wants_page(request, page):
+            return self._page(page)
         found = surface.match(method, path)
         body = await body_of(request, self._settings)
         key, parameters = (found.key, found.parameters) if found else (surface.DEFAULT, None)
@@ -55,6 +59,17 @@ class WebRoutes:
         work = found.route.work if found else surface.Work.READ
         runner = self._runners.get(work, self._workers)
         return _response(await run_in(runner, lambda: handler(event, None)))
+
+    def _page(self, page: pages.StaticFile) -> web.Response:
+        text = page.read()
+        if page.is_template:
+            text = pages.fill(text, pages.facts(self._settings))
+        headers = pages.security_headers(self._settings.http_url.replace("http", "ws", 1)) | {
+            "Content-Type": page.media_type,
+            "Cache-Control": pages.cache_header(page),
+            "Vary": "Accept",
+        }
+        return web.Response(body=text.encode(), headers=headers)
 
     async def _answer_locally(self, request: web.BaseRequest, path: str) -> web.Response:
         if surface.match(request.method, path, surface.LOCAL_ROUTES) is None:
@@ -72,6 +87,12 @@ class WebRoutes:
             return True
         shown = request.headers.get("Authorization", "")
         return shows_token(shown, self._settings.metrics_token)
+
+
+def _wants_page(request: web.BaseRequest, page: pages.StaticFile) -> bool:
+    """Only browsers ask for HTML at the root; everybody else wants the information document."""
+    accepted = request.headers.get("Accept", "")
+    return page.path != "/" or ("text/html" in accepted and "nostr+json" not in accepted)
 
 
 def _response(result: dict[str, object] | None) -> web.Response:

@@ -24,6 +24,7 @@ from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
 from farthing.store.feeds import Feeds
 from farthing.store.ledger import Ledger
+from farthing.store.outbox import Outbox
 from farthing.store.paid_subscriptions import PaidSubscriptions
 from farthing.store.planner import Reader
 from farthing.store.purses import Purses
@@ -137,6 +138,10 @@ class Agent:
     @cached_property
     def settlements(self) -> Settlements:
         return Settlements(self.engine)
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        return Outbox(self.engine)
 
     @cached_property
     def feeds(self) -> Feeds:

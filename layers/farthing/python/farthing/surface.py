@@ -48,6 +48,7 @@ class Route(NamedTuple):
 
 ROUTES = (
     Route("GET", "/", "info", "relay information document (NIP-11)"),
+    Route("POST", "/", "manage", "relay management API for the owner (NIP-86, NIP-98)"),
     Route("GET", "/healthz", "info", "health check"),
     Route("POST", "/ilp", "ilp", "ILP packet from a peer (RFC 0035)", Work.WRITE),
     Route("POST", "/v1/quotes", "quotes",
@@ -63,6 +64,8 @@ ROUTES = (
           "what a purse holds, for its own key and the owner (NIP-98)"),
     Route("POST", "/v1/purses/{key}/credits", "credits",
           "payment processor reports a payment into a purse"),
+    Route("GET", "/v1/operator", "operator", "figures for the operator's console (NIP-98)"),
+    Route("POST", "/v1/operator", "operator", "peers and purses changed by the operator (NIP-98)"),
     Route("POST", "/accounts/{id}/settlements", "settlements",
           "settlement engine reports a payment (RFC 0038)"),
 )  # fmt: skip

@@ -50,7 +50,7 @@ def quote_event(agent: Agent, event: Event, payer: str = "") -> dict[str, Any]:
     has room for the event, only a purse can pay, the author's or the one of `payer`."""
     settings = agent.settings
     size = encoded_size(event)
-    free = writes_free(settings, event.pubkey)
+    free = writes_free(agent, event.pubkey)
     price = 0 if free else settings.tariff.price_event(event, size)
     answer = _quote(agent, price, event.kind, size) | {"event_id": event.id}
     if price:
@@ -96,7 +96,7 @@ def quote_purse(agent: Agent, purse: object, amount: object) -> dict[str, Any]:
     """A plain packet that fills a purse, for a payer who is not its owner. The data is new each
     time, so that no two payments are taken for one."""
     key = bytes.fromhex(read_key(purse))
-    owner = bytes.fromhex(agent.settings.secret_key)
+    owner = agent.settings.secret
     data = token_bytes(_PURSE_DATA_LENGTH)
     answer = _offer(agent) | {
         "destination": purse_address(agent.settings.own_ilp_address, key),

@@ -45,7 +45,7 @@ def publish(agent: Agent, caller: Caller, event: Event) -> str:
     """Store an event that came without a packet: free, or paid from a purse. What OK says beside
     true; Refused otherwise."""
     check_policies(agent, event)
-    charge = charge_for(agent.settings, event)
+    charge = charge_for(agent, event)
     if charge.price:
         identify = lambda: caller.arrive().proven  # noqa: E731
         return outcome_note(agent, store_priced(agent, event, charge, identify))
@@ -63,7 +63,7 @@ def publish(agent: Agent, caller: Caller, event: Event) -> str:
 def publish_alone(agent: Agent, event: Event, keys: Sequence[str]) -> str:
     """The same without a connection. `keys` are those that the request has proved."""
     check_policies(agent, event)
-    charge = charge_for(agent.settings, event)
+    charge = charge_for(agent, event)
     if charge.price:
         return outcome_note(agent, store_priced(agent, event, charge, lambda: keys))
     check_protected(event, keys)

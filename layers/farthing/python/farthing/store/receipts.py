@@ -35,10 +35,11 @@ class Forwarded(NamedTuple):
     size: int
     digest: str = ""  # of destination, amount and data
     packet: str = ""  # tells packets apart that are equal in everything else
+    again: bool = False  # a receipt of such a packet stands already
 
     @property
     def mark(self) -> str:
-        return f"{self.digest}#{self.packet}"
+        return f"{self.digest}#{self.packet if self.again else ''}"
 
 
 class PurseFilled(NamedTuple):
@@ -108,9 +109,11 @@ class Receipt(NamedTuple):
         return receipts_of(self.peer), f"{self.condition}#{self.purpose.mark}"
 
     def item(self) -> dict[str, Any]:
-        fields = self._asdict()
-        fields.update(self.purpose._asdict(), purpose=_NAMES[type(self.purpose)])
-        return fields
+        return {
+            **self._asdict(),
+            **self.purpose._asdict(),
+            "purpose": _NAMES[type(self.purpose)],
+        }
 
 
 def receipts_of(peer: str) -> str:

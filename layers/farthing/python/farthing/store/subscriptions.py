@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import orjson
@@ -68,7 +69,7 @@ CHANGES = Feed("l", Index(Table.SESSIONS, "l", NOSTR, listed=True), parse_filter
 FEEDS: tuple[Feed[Any], ...] = (EVENTS, CHANGES)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Subscription:
     connection_id: str
     id: str
@@ -82,20 +83,24 @@ class Subscription:
         one's hints alone."""
         return f"{self.connection_id}#{self.order}#{self.id}"
 
+    @cached_property
+    def _hints(self) -> list[Key]:
+        return self.feed.index.hints(self.filters, self.place)
+
     @property
     def entries(self) -> list[Key]:
         """(pk, sk) of each hint that leads to this subscription."""
         listed = listing(self.connection_id), f"{LISTED}{self.order}#{self.id}"
-        return [listed, *self.feed.index.hints(self.filters, self.place)]
+        return [listed, *self._hints]
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The filters as they are kept."""
         return orjson.dumps([filter.as_dict() for filter in self.filters]).decode()
 
     @property
     def size(self) -> "Size":
-        return Size(self.feed.index.value_count(self.filters), len(self.text.encode()))
+        return Size(len(self._hints), len(self.text.encode()))
 
     @property
     def traces(self) -> list[Key]:
