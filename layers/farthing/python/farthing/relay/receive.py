@@ -122,5 +122,5 @@ def _greeted(agent: Agent, caller: Caller, reply: str | None) -> str | None:
     except MarkedAether:
         raise
     except Exception:
-        log.exception("could not count or greet")
+        log.exception("a message could not be counted, or its challenge not sent")
     return reply
