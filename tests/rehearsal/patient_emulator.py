@@ -19,11 +19,11 @@ _kill = lambda_runtime.kill_workers
 
 
 def _kill_when_idle(workers: Sequence[Any]) -> None:
-    """Those in the midst of a call are out of the pool already: no other call gets them."""
-    busy = [worker for worker in workers if worker is not None and worker.in_use]
-    _kill([worker for worker in workers if worker not in busy])
-    for worker in busy:
-        threading.Thread(target=_wait_and_kill, args=[worker], daemon=True).start()
+    """Aside: the emulator serves nobody else while it waits for a process to end. The workers are
+    out of the pool already, so no other call gets them."""
+    for worker in workers:
+        if worker is not None:
+            threading.Thread(target=_wait_and_kill, args=[worker], daemon=True).start()
 
 
 def _wait_and_kill(worker: Any) -> None:
