@@ -12,6 +12,7 @@ import pytest
 
 from farthing.context import Agent
 from farthing.settings import Settings
+from farthing.surface import QUEUES
 from infra.local.commands.redrive import CONSUMERS, Span, deployed_agent, span_of
 from infra.local.commands.redrive import run as redrive
 from tests.relay.world import START, Client, connections_of, signed
@@ -45,8 +46,11 @@ def queues(agent: Agent) -> Iterator[dict[str, Any]]:
         name: boto3.resource("sqs", region_name=REGION).Queue(
             client.create_queue(QueueName=f"farthing-{name}-failures")["QueueUrl"]
         )
-        for name in CONSUMERS
+        for name in [*CONSUMERS, *(queue.name for queue in QUEUES)]
     }
+    for queue in QUEUES:
+        url = client.create_queue(QueueName=f"farthing-{queue.name}")["QueueUrl"]
+        made[f"own {queue.name}"] = boto3.resource("sqs", region_name=REGION).Queue(url)
     yield made
     for queue in made.values():
         queue.delete()
@@ -76,7 +80,8 @@ def test_every_queue_is_worked_off(
     client.send("REQ", "x", {"kinds": [1], "limit": 0})
     event = signed()
     agent.events.save(event)  # and neither numbered nor delivered
-    for queue in queues.values():
+    streams = {name: queues[name] for name in CONSUMERS}
+    for queue in streams.values():
         queue.send_message(MessageBody=failure(START, START))
         queue.send_message(MessageBody=failure(START, START + 1))
 
@@ -84,11 +89,12 @@ def test_every_queue_is_worked_off(
 
     assert agent.changes.number_of(event.id) == 1
     assert [frame[2]["id"] for frame in connections_of(agent).take(client.id)] == [event.id]
-    assert {name: left(queue) for name, queue in queues.items()} == dict.fromkeys(CONSUMERS, 0)
+    assert {name: left(queue) for name, queue in streams.items()} == dict.fromkeys(CONSUMERS, 0)
     assert capsys.readouterr().out.splitlines() == [
         "sequencer  2 messages, 1 events numbered",
         "push       2 messages, 1 events brought to live feeds",
         "fanout     2 messages, 1 events offered to subscriptions",
+        "recipients 0 messages, sent to their queue again",
     ]
 
 
@@ -136,6 +142,19 @@ def test_records_that_are_long_gone_from_the_stream(
 
 def test_a_span_holds_both_its_ends() -> None:
     assert span_of(failure(START, START + 5)) == Span(START, START + 6)
+
+
+def test_messages_of_a_queue_go_back_to_it(agent: Agent, queues: dict[str, Any]) -> None:
+    for number in range(12):
+        queues["recipients"].send_message(MessageBody=f"part {number}")
+
+    assert run(agent) == 0
+
+    bodies = set()
+    while some := queues["own recipients"].receive_messages(MaxNumberOfMessages=10):
+        bodies |= {message.body for message in some}
+    assert bodies == {f"part {number}" for number in range(12)}
+    assert queues["recipients"].receive_messages() == []
 
 
 def test_the_deployed_agent_is_what_its_functions_are_told(agent: Agent) -> None:

@@ -21,6 +21,7 @@ from farthing.context import Agent
 from farthing.settings import Settings
 from farthing.store.dynamodb import DynamoDBEngine
 from farthing.store.table import StoreError
+from farthing.surface import QUEUES, Queue
 
 ERRORS = (BotoCoreError, ClientError, StoreError)
 Clients = Callable[[str], Any]
@@ -97,9 +98,25 @@ def run(
         handled = _handle(agent, consumer, list(known.values()))
         queue.delete(known)
         print(f"{name:<11}{len(spans)} messages, {handled} events {consumer.done}")
+    for each in QUEUES:
+        _send_again(clients("sqs"), prefix, each, look_only=arguments.dry_run)
     if unreadable:
         print(f"{unreadable} messages are none of a stream's: they stay in their queues")
     return 1 if unreadable else 0
+
+
+def _send_again(client: Any, prefix: str, queue: Queue, *, look_only: bool) -> None:
+    """Messages of a queue are whole: they go back to it as they are."""
+    failures, own = _Queue(client, prefix + queue.failures), _Queue(client, prefix + queue.name)
+    if look_only:
+        print(f"{queue.name:<11}{failures.length()} messages")
+        return
+    sent = 0
+    for message in failures.messages():
+        own.send(message["Body"])
+        failures.delete({message["ReceiptHandle"]: None})
+        sent += 1
+    print(f"{queue.name:<11}{sent} messages, sent to their queue again")
 
 
 def _handle(agent: Agent, consumer: _Consumer, spans: list[Span]) -> int:
@@ -132,6 +149,9 @@ class _Queue:
     def __init__(self, client: Any, name: str) -> None:
         self._client = client
         self._url = client.get_queue_url(QueueName=name)["QueueUrl"]
+
+    def send(self, body: str) -> None:
+        self._client.send_message(QueueUrl=self._url, MessageBody=body)
 
     def length(self) -> int:
         name = "ApproximateNumberOfMessages"
