@@ -75,6 +75,12 @@ TABLES: Mapping[str, Permissions] = {
     "credits": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
     "events": _all(_STORE, _FORGET, _DRAW, _RULES),
     "fanout": _PASS_ON,
+    "feeds": _all(
+        _STORE,
+        _READ,
+        _RULES,
+        _on(Table.LEDGER, _GET, _QUERY, _PUT, _UPDATE),  # checkpoints, and bytes by key
+    ),
     "identity": {},
     "ilp": _all(
         _STORE,
@@ -92,6 +98,14 @@ TABLES: Mapping[str, Permissions] = {
         _on(Table.EVENTS, _GET),  # whether a reported event is still here
         _on(Table.CHANGES, _GET),
         _on(Table.LEDGER, _GET_MANY, _PUT, _UPDATE),
+    ),
+    "outbox": _all(
+        _READ,
+        _READ_LOG,  # what the owner has published
+        _on(Table.EVENTS, _GET),
+        _on(Table.SESSIONS, _UPDATE),  # packets are counted
+        _on(Table.LEDGER, _GET, _GET_MANY, _QUERY, _PUT, _UPDATE, _DELETE),
+        _on(Table.ROUTES, _GET, _GET_MANY),
     ),
     "purse": {},
     "purses": _on(Table.LEDGER, _GET, _QUERY),
@@ -113,7 +127,7 @@ TABLES: Mapping[str, Permissions] = {
 # message is answered with a challenge, whatever it is.
 POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push", "recipients"})
 # Those who sign, seal or derive with the owner's key. Everyone else knows the public one.
-KEY = frozenset({"events", "identity", "ilp", "purse", "quotes", "upkeep"})
+KEY = frozenset({"events", "identity", "ilp", "outbox", "purse", "quotes", "upkeep"})
 # Queue of the surface: those who send to it. Ephemeral events are passed on by whoever takes them.
 SENDING: Mapping[str, frozenset[str]] = {
     "recipients": frozenset({"default", "event", "events", "fanout", "ilp", "recipients"}),
