@@ -42,10 +42,20 @@ $(DEV_READY): requirements-dev.lock $(BIN)/uv
 run: $(RUN_READY)
 	@exec $(BIN)/python -m infra.local run
 
+# The templates by CloudFormation's own rules: once more only when they may have changed.
+TEMPLATES := .cache/templates
+MADE_FROM := $(wildcard infra/*.py infra/*.js functions/*/handler.py layers/farthing/python/farthing/*.py) cdk.json
+
+$(TEMPLATES)/linted: $(MADE_FROM) | $(DEV_READY)
+	@rm -rf $(TEMPLATES) && mkdir -p $(TEMPLATES)
+	@CDK_OUTDIR=$(TEMPLATES) PATH="$(NODE):$$PATH" $(BIN)/python -m infra.app > $(TEMPLATES)/summary.txt
+	$(BIN)/cfn-lint --non-zero-exit-code error --ignore-checks W -- $(TEMPLATES)/*.template.json
+	@touch $@
+
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-lint: $(DEV_READY)
+lint: $(DEV_READY) $(TEMPLATES)/linted
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
