@@ -56,6 +56,8 @@ def run(arguments: Namespace, settings: Settings) -> int:
         why = ""
     by_clock = {
         "sweeper": Scene(place, settings).sweep(),
+        "outbox": Scene(place, settings).outbox(),
+        "feeds": Scene(place, settings).feeds(),
         "upkeep": Scene(place, settings).upkeep(),
     }
     standing = idle(templates, prefix, by_clock, arguments.gigabytes) if templates else []
@@ -105,6 +107,8 @@ def done(place: Place, settings: Settings) -> list[Line]:
         Line("REQ for new events, and CLOSE", new().subscription().usage),
         Line("COUNT of 100", new().count().usage),
         Line("negentropy, 1,000 events alike", new().sync().usage),
+        Line("owner's Aether note, by Noise", new().noise_frame().usage),
+        Line("GET /v1/stream, nothing new", new().stream_poll().usage),
         Line("connection minute", minute),
         Line("connection of an hour", hour),
         Line("paid event, kept for a month", month),
