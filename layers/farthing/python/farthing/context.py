@@ -16,12 +16,14 @@ from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
 from farthing.ports.relays import NoRelays, Relays
 from farthing.ports.slow_lane import OpenRoad, SlowLane
+from farthing.ports.wakes import NoWakes, Wakes
 from farthing.settings import Settings
 from farthing.store.changes import ChangeLog
 from farthing.store.credits import CreditLimits
 from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
 from farthing.store.ledger import Ledger
+from farthing.store.outgoing_subscriptions import OutgoingSubscriptions
 from farthing.store.paid_subscriptions import PaidSubscriptions
 from farthing.store.planner import Reader
 from farthing.store.purses import Purses
@@ -54,6 +56,7 @@ class Agent:
     outbound: Outbound = field(default_factory=NoOutbound)
     meter: Meter = field(default_factory=NoMeter)
     relays: Relays = field(default_factory=NoRelays)
+    wakes: Wakes = field(default_factory=NoWakes)
     clock: Callable[[], float] = time.time
     # Waits before another attempt. On one machine, other handlers run meanwhile.
     sleep: Callable[[float], None] = time.sleep
@@ -122,6 +125,10 @@ class Agent:
     @cached_property
     def paid_subscriptions(self) -> PaidSubscriptions:
         return PaidSubscriptions(self.engine)
+
+    @cached_property
+    def outgoing_subscriptions(self) -> OutgoingSubscriptions:
+        return OutgoingSubscriptions(self.engine)
 
     @cached_property
     def subscription_funds(self) -> SubscriptionFunds:

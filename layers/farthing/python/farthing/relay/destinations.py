@@ -5,10 +5,11 @@ from typing import Any
 
 from farthing.relay.changes import LIVE_CHANGES
 from farthing.relay.destination import Destination, Source
+from farthing.relay.paid_delivery import PAID
 from farthing.relay.socket_delivery import SOCKETS
 from farthing.store.spaces import Space
 
-DESTINATIONS: tuple[Destination[Any, Any], ...] = (SOCKETS, LIVE_CHANGES)
+DESTINATIONS: tuple[Destination[Any, Any], ...] = (SOCKETS, LIVE_CHANGES, PAID)
 
 
 def destinations_of(space: Space[Any], source: Source) -> Iterator[Destination[Any, Any]]:
