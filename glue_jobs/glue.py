@@ -32,7 +32,7 @@ class GlueRun:
         from awsglue.context import GlueContext
         from awsglue.job import Job
         from awsglue.utils import getResolvedOptions
-        from pyspark.context import SparkContext
+        from pyspark import SparkContext
 
         # Glue refuses a name that was asked for and not given.
         given = [name for name in optional if f"--{name}" in sys.argv]

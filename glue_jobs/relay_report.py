@@ -183,9 +183,9 @@ def _sums() -> list[Column]:
 
 
 def _totals(activity: DataFrame, stored: DataFrame, receipts: DataFrame) -> Totals:
-    sums = activity.agg(*_sums()).drop("authors").first()
-    authors = stored.agg(F.count_distinct("pubkey")).first()[0]
-    payers = receipts.agg(F.count_distinct("peer")).first()[0]
+    (sums,) = activity.agg(*_sums()).drop("authors").collect()
+    ((authors,),) = stored.agg(F.count_distinct("pubkey")).collect()
+    ((payers,),) = receipts.agg(F.count_distinct("peer")).collect()
     return Totals(**{name: value or 0 for name, value in sums.asDict().items()},
                   authors=authors, payers=payers)  # fmt: skip
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
@@ -158,7 +158,14 @@ def _with_rest(received: DataFrame, total: int, owner: str) -> DataFrame:
 def _change(before: DataFrame, after: DataFrame) -> int:
     joined = before.withColumnRenamed("score", "before").join(after, "pubkey", "full")
     change = F.abs(F.coalesce("score", F.lit(0)) - F.coalesce("before", F.lit(0)))
-    return joined.agg(F.sum(change).alias("moved")).first()["moved"] or 0
+    moved: int | None = _only(joined.agg(F.sum(change).alias("moved")))[0]
+    return moved or 0
+
+
+def _only(one: DataFrame) -> Row:
+    """The row of an aggregate: there is always one."""
+    (row,) = one.collect()
+    return row
 
 
 def _share(part: Column, of: Column, whole: Column) -> Column:

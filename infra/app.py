@@ -15,7 +15,7 @@ from infra.storage import StorageStack
 from infra.summary import lines
 
 # Without the CDK CLI nothing is uploaded, so nothing is built.
-NOTHING_BUILT = {"aws:cdk:bundling-stacks": []}
+NOTHING_BUILT: dict[str, list[str]] = {"aws:cdk:bundling-stacks": []}
 
 
 def build(

@@ -15,8 +15,8 @@ from infra.permissions import TABLES
 
 # Settings that the stacks know, or that are of one machine: nobody gives them here.
 _NOT_GIVEN = frozenset(
-    {"secret_key", "settlement_token", "peer_token", "table_prefix", "relay_url", "web_url",
-     "host", "port", "data", "workers", "trusted_proxies", "metrics_token", "log_level",
+    {"secret_key", "settlement_token", "purse_token", "peer_token", "table_prefix", "relay_url",
+     "web_url", "host", "port", "data", "workers", "trusted_proxies", "metrics_token", "log_level",
      "log_format", "address_messages_per_second", "address_message_burst"}
 )  # fmt: skip
 
@@ -49,6 +49,7 @@ class Deployment:
     # Secrets
     secret_key_arn: str = _option("", "Secret with the owner's key; one is made if empty")
     settlement_token_arn: str = _option("", "Secret with the settlement engine's token")
+    purse_token_arn: str = _option("", "Secret with the payment processor's token")
     key_version: int = _option(1, "Raise it after a secret was changed: functions read it anew")
 
     # Sizes

@@ -5,6 +5,7 @@ relay's own URL (NIP-11). So whoever is not opening a socket is led to the HTTP 
 """
 
 from pathlib import Path
+from typing import Any
 
 from aws_cdk import CfnOutput, Fn, Stack
 from aws_cdk import aws_certificatemanager as acm
@@ -81,7 +82,7 @@ def _behavior(
     )
 
 
-def _named(scope: Construct, deployment: Deployment) -> dict[str, object]:
+def _named(scope: Construct, deployment: Deployment) -> dict[str, Any]:
     if not deployment.domain:
         return {}
     certificate = acm.Certificate.from_certificate_arn(

@@ -15,7 +15,14 @@ from farthing.settings import PREFIX
 from farthing.store.table import Table
 from infra.deployment import Deployment
 from infra.gateway import Addresses, Gateways
-from infra.permissions import CALLING_THEMSELVES, KEY, POSTING, SETTLEMENT_TOKEN, TABLES
+from infra.permissions import (
+    CALLING_THEMSELVES,
+    KEY,
+    POSTING,
+    PURSE_TOKEN,
+    SETTLEMENT_TOKEN,
+    TABLES,
+)
 from infra.records import log_group
 
 FOLDER = Path(__file__).parents[1] / "functions"
@@ -81,8 +88,8 @@ def _environment(name: str, around: Surroundings) -> dict[str, str]:
     secrets = {}
     if name in KEY:
         secrets[f"{PREFIX}SECRET_KEY_ARN"] = around.key.secret_arn
-    if name in SETTLEMENT_TOKEN and around.deployment.settlement_token_arn:
-        secrets[f"{PREFIX}SETTLEMENT_TOKEN_ARN"] = around.deployment.settlement_token_arn
+    for setting, arn in _tokens(name, around).items():
+        secrets[f"{PREFIX}{setting}_ARN"] = arn
     if secrets:
         # They are read once a container: a function that is changed gets new ones.
         secrets[f"{PREFIX}KEY_VERSION"] = str(around.deployment.key_version)
@@ -93,6 +100,16 @@ def _environment(name: str, around: Surroundings) -> dict[str, str]:
         f"{PREFIX}CONNECTIONS_URL": around.addresses.connections,
         **secrets,
     }
+
+
+def _tokens(name: str, around: Surroundings) -> dict[str, str]:
+    """The secrets with tokens that a function compares, by the names of the settings."""
+    deployment = around.deployment
+    given = {
+        "SETTLEMENT_TOKEN": (SETTLEMENT_TOKEN, deployment.settlement_token_arn),
+        "PURSE_TOKEN": (PURSE_TOKEN, deployment.purse_token_arn),
+    }
+    return {setting: arn for setting, (names, arn) in given.items() if arn and name in names}
 
 
 def _let_use_tables(role: iam.Role, name: str, around: Surroundings) -> None:
@@ -121,7 +138,7 @@ def _let_post(role: iam.Role, name: str, around: Surroundings) -> None:
 def _let_read_secrets(role: iam.Role, name: str, around: Surroundings) -> None:
     if name in KEY:
         around.key.grant_read(role)
-    if name in SETTLEMENT_TOKEN and (arn := around.deployment.settlement_token_arn):
+    for arn in _tokens(name, around).values():
         role.add_to_policy(
             iam.PolicyStatement(actions=["secretsmanager:GetSecretValue"], resources=[arn])
         )

@@ -24,14 +24,16 @@ _OPERATOR = cloudwatch.ComparisonOperator
 _MISSING = cloudwatch.TreatMissingData
 
 
-def relay_metric(metric: Metric, statistic: str = "Sum", **more: Duration) -> cloudwatch.Metric:
+def relay_metric(
+    metric: Metric, statistic: str = "Sum", period: Duration = _FIVE_MINUTES
+) -> cloudwatch.Metric:
     """As the meter writes it."""
     return cloudwatch.Metric(
         namespace="Farthing",
         metric_name=metric.value,
         dimensions_map={"service": "relay"},
         statistic=statistic,
-        **{"period": _FIVE_MINUTES, **more},
+        period=period,
     )
 
 

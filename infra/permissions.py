@@ -44,6 +44,8 @@ _FORGET = _on(Table.SESSIONS, _GET_MANY, _QUERY, _WRITE_MANY)  # a client that h
 _SUBSCRIBE = _all(_ARRIVE, _FORGET, _on(Table.SESSIONS, _PUT))
 _READ = _all(_on(Table.POSTINGS, _QUERY), _on(Table.EVENTS, _GET_MANY))
 _STORE = _all(_on(Table.EVENTS, _GET, _GET_MANY, _PUT, _DELETE), _on(Table.POSTINGS, _WRITE_MANY))
+# A purse is looked at and drawn from; who wants to vanish (NIP-62) has events here.
+_DRAW = _all(_on(Table.LEDGER, _GET, _GET_MANY, _PUT, _UPDATE), _on(Table.POSTINGS, _QUERY))
 _READ_LOG = _all(_on(Table.CHANGES, _GET, _QUERY), _on(Table.EVENTS, _GET_MANY))
 
 _RULES = _on(Table.LEDGER, _GET, _QUERY)  # the operator's rules
@@ -57,7 +59,7 @@ _VERBS: Mapping[str, Permissions] = {
     "changes": _all(_SUBSCRIBE, _READ_LOG, _on(Table.SESSIONS, _GET)),
     "close": _all(_ARRIVE, _on(Table.SESSIONS, _PUT, _WRITE_MANY)),
     "count": _all(_ARRIVE, _READ),
-    "event": _all(_ARRIVE, _STORE, _FORGET, _RULES),  # ephemeral events are passed on at once
+    "event": _all(_ARRIVE, _STORE, _DRAW, _FORGET, _RULES),  # ephemeral events are passed on
     "negentropy": _all(
         _ARRIVE, _READ, _on(Table.SESSIONS, _GET, _PUT, _QUERY), _on(Table.EVENTS, _GET)
     ),
@@ -69,7 +71,8 @@ TABLES: Mapping[str, Permissions] = {
     "default": _all(*_VERBS.values()),
     "connect": _on(Table.SESSIONS, _PUT),
     "disconnect": _FORGET,
-    "events": _all(_STORE, _RULES),
+    "credits": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
+    "events": _all(_STORE, _FORGET, _DRAW, _RULES),
     "fanout": _all(_FORGET, _on(Table.SESSIONS, _GET)),
     "identity": {},
     "ilp": _all(
@@ -80,6 +83,8 @@ TABLES: Mapping[str, Permissions] = {
         _on(Table.ROUTES, _GET, _GET_MANY),
     ),
     "info": {},
+    "purse": {},
+    "purses": _on(Table.LEDGER, _GET, _QUERY),
     "push": _all(_FORGET, _READ_LOG, _on(Table.SESSIONS, _GET, _UPDATE)),
     "quotes": {},
     "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
@@ -95,10 +100,14 @@ TABLES: Mapping[str, Permissions] = {
 
 # Those who post to connections by themselves; other replies travel as the route's response. A
 # connection's first message is answered with a challenge, whatever it is.
-POSTING = frozenset({*_VERBS, "default", "fanout", "push"})
+POSTING = frozenset({*_VERBS, "default", "events", "fanout", "push"})
 # Those who sign, derive or recognise by the owner's key.
-KEY = frozenset({"default", "event", "events", "identity", "ilp", "info", "quotes", "upkeep"})
+KEY = frozenset(
+    {"default", "event", "events", "identity", "ilp", "info", "purse", "purses", "quotes", "upkeep"}
+)
 # Those who go on after their response, in a call of their own.
 CALLING_THEMSELVES = frozenset({"ilp"})
 # Those who hear from the settlement engine.
 SETTLEMENT_TOKEN = frozenset({"settlements"})
+# Those who hear from a payment processor.
+PURSE_TOKEN = frozenset({"credits"})

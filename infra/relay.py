@@ -1,6 +1,7 @@
 """The relay: a function for each verb, the routes and streams that call it, and its schedules."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from aws_cdk import CfnOutput, CustomResource, Duration, Stack, triggers
 from aws_cdk import aws_apigatewayv2 as apigateway
@@ -190,7 +191,7 @@ def _web_route_key(key: str) -> apigateway.HttpRouteKey:
     return apigateway.HttpRouteKey.with_(path, apigateway.HttpMethod[method])
 
 
-def _filters(table: Table) -> Sequence[dict[str, object]]:
+def _filters(table: Table) -> Sequence[Mapping[str, Any]]:
     """Only records that the handlers take: deletions and what expires are none of them."""
     wanted: dict[str, object] = {"eventName": awslambda.FilterRule.or_("INSERT", "MODIFY")}
     if all(prefixes := STREAMED[table]):

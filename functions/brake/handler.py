@@ -14,7 +14,7 @@ from botocore.session import get_session
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     # Each function's name, and the concurrency that it has when it runs: null is no bound.
     bounds: dict[str, int | None] = json.loads(os.environ["FARTHING_BRAKED"])
-    client = get_session().create_client("lambda")
+    client: Any = get_session().create_client("lambda")
     for name, bound in bounds.items():
         allowed = bound if event.get("release") else 0
         if allowed is None:

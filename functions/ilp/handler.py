@@ -13,4 +13,4 @@ def handler(agent: Agent, event: Event) -> Response:
         agent.outbound.finish(event[CALLBACK])
         return {}
     answer = receive_packet(agent, event.get("headers") or {}, body_of(event))
-    return octets_answer(answer.status, answer.body)
+    return octets_answer(answer.status, answer.body, answer.media_type)

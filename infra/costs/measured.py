@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from statistics import median
 
 import orjson
@@ -210,10 +211,13 @@ class Scene:
         name = self._connected(f"{function} {next(self._numbers)}")
         given = list(messages)
         answers: list[str] = []
+
+        def ask(parts: Sequence[object]) -> None:
+            answers.append(self._frame(name, *parts) or "")
+
         run = self._run(
             function,
-            [lambda parts=parts: answers.append(self._frame(name, *parts) or "")
-             for parts in given],
+            [partial(ask, parts) for parts in given],
         )  # fmt: skip
         size = sum(len(answer.encode()) for answer in answers)
         arrived = sum(_messages(len(orjson.dumps(parts))) for parts in given)
@@ -268,9 +272,9 @@ class Scene:
     def connection(self) -> Measured:
         """Opened, challenged with its first message, and closed."""
         names = [f"passing {number}" for number in range(_TURNS)]
-        opened = self._run("connect", [lambda n=n: connect(self.agent, n, _HOST) for n in names])
-        first = self._run("close", [lambda n=n: self._frame(n, "CLOSE", "x") for n in names])
-        closed = self._run("disconnect", [lambda n=n: disconnect(self.agent, n) for n in names])
+        opened = self._run("connect", [partial(connect, self.agent, n, _HOST) for n in names])
+        first = self._run("close", [partial(self._frame, n, "CLOSE", "x") for n in names])
+        closed = self._run("disconnect", [partial(disconnect, self.agent, n) for n in names])
         usage = opened.usage + first.usage + closed.usage
         usage[Unit.SOCKET_MESSAGES] += MILLION  # the first message itself
         if self._place.edge:
@@ -284,7 +288,7 @@ class Scene:
         """POST /ilp: a note with two tags, and its payment."""
         packets = [self._packet() for _ in range(_TURNS)]
         sizes: list[int] = []
-        run = self._run("ilp", [lambda p=p: self._pay(p, sizes) for p in packets])
+        run = self._run("ilp", [partial(self._pay, p, sizes) for p in packets])
         run.usage[Unit.HTTP_REQUESTS] += MILLION
         run.usage[Unit.LOGGED_BYTES] += MILLION * ACCESS_LOG_BYTES
         run.usage[Unit.KEPT_LOG_BYTES] += MILLION * ACCESS_LOG_BYTES
@@ -329,7 +333,7 @@ class Scene:
         batches = [
             [_arrival(note) for note in self.store(at_once)] for _ in range(_TURNS // at_once)
         ]
-        run = self._run("sequencer", [lambda b=b: number_events(self.agent, b) for b in batches])
+        run = self._run("sequencer", [partial(number_events, self.agent, b) for b in batches])
         return Measured(Counter({unit: -(-each // at_once) for unit, each in run.usage.items()}))
 
     def full_batches(self) -> Measured:
@@ -338,7 +342,7 @@ class Scene:
     def looking_for_subscriptions(self) -> Measured:
         """The fan-out of an event that nobody waits for."""
         notes = [self._note() for _ in range(_TURNS)]
-        return self._run("fanout", [lambda n=n: fan_out(self.agent, [n]) for n in notes])
+        return self._run("fanout", [partial(fan_out, self.agent, [n]) for n in notes])
 
     def delivery(self) -> Measured:
         """What one more subscription that wants the event adds to its fan-out."""
@@ -347,7 +351,7 @@ class Scene:
             name = self._connected(f"reader {number}")
             self._frame(name, "REQ", "x", {"authors": [self._note().pubkey], "limit": 0})
         notes = [self._note() for _ in range(_TURNS // 5)]
-        wanted = self._run("fanout", [lambda n=n: fan_out(self.agent, [n]) for n in notes]).usage
+        wanted = self._run("fanout", [partial(fan_out, self.agent, [n]) for n in notes]).usage
         for number in range(_SUBSCRIBERS):
             disconnect(self.agent, f"reader {number}")
         return Measured(
@@ -366,7 +370,7 @@ class Scene:
             last = self.agent.changes.last_number()
             new = list(self.agent.changes.between(last - 1, last))
             # One by one: a feed is brought to the log's end, wherever that is.
-            used += self._run("push", [lambda new=new: push_changes(self.agent, new)]).usage
+            used += self._run("push", [partial(push_changes, self.agent, new)]).usage
         disconnect(self.agent, name)
         return Measured(Counter({unit: -(-each // _TURNS) for unit, each in used.items()}))
 

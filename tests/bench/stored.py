@@ -100,7 +100,7 @@ def _writes(events: list[Event]) -> list[Put]:
     puts = [Put(Table.EVENTS, event.id, "e", event_item(event, 0)) for event in events]
     lists = Lists(NOSTR)
     for event in events:
-        puts.extend(lists.postings(event, 0))
+        puts.extend(lists.postings(event, 0, None))
     return puts
 
 

@@ -45,8 +45,8 @@ def by_websocket(relay: RelayProcess, client: RawClient, author: Author, event: 
     accepted, reason = client.publish(event)
     price = payment_for(relay, author, event).amount
     assert not accepted
-    assert reason.startswith(f"restricted: storing this event costs {price} ")
-    assert information(relay)["ilp"]["endpoint"] in reason
+    assert reason.startswith(f"restricted: this costs {price} ")
+    assert information(relay)["payments_url"] in reason
 
 
 def by_plain_http(relay: RelayProcess, _: RawClient, author: Author, event: Any) -> None:

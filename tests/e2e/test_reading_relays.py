@@ -9,8 +9,9 @@ import pytest
 from aiohttp import web
 
 from farthing.agent.relay_client import SocketRelays
+from farthing.nostr.negentropy import SealedVector
 from farthing.ports.hosts import ANYWHERE
-from farthing.ports.relays import ReadLimits, RelayFailed
+from farthing.ports.relays import Allowance, AllowanceSpent, ReadLimits, RelayFailed
 from tests.e2e.authors import Author
 from tests.e2e.client import Background, RawClient
 from tests.e2e.relay_process import RelayProcess
@@ -85,7 +86,7 @@ async def wordy() -> AsyncIterator[str]:
 def test_one_that_sends_more_octets_than_allowed_is_cut_off(background: Background) -> None:
     with misbehaving(background, wordy) as url:
         found = list(HERE.read(url, ALL, limits(10**6, octets=100_000)))
-    assert len(found) == 10
+    assert len(found) == 9
 
 
 def test_a_relay_in_our_own_network_is_not_asked(background: Background) -> None:
@@ -135,3 +136,68 @@ def serving(background: Background, serve: Any) -> Iterator[str]:
         yield f"ws://127.0.0.1:{port}"
     finally:
         background.run(runner.cleanup(), seconds=30)
+
+
+def test_a_session_reads_follows_reconciles_and_publishes(
+    relay: RelayProcess, client: RawClient
+) -> None:
+    author = Author()
+    stored = [author.event(f"note {number}") for number in range(5)]
+    client.store(*stored)
+    wanted = {"authors": [author.pubkey]}
+    nothing = SealedVector.seal_records(bytearray())
+
+    with HERE.session(relay.url, Allowance(1000, 10**6), 10) as session:
+        read = [event["id"] for event in session.read([wanted])]
+        changes = list(session.changes(wanted, 0))
+        needed = list(session.reconcile(wanted, nothing))
+        told = session.publish(author.event("one more"))
+        again = session.publish(stored[0])
+
+    ids = [event["id"] for event in stored]
+    assert sorted(read) == sorted(needed) == sorted(ids)
+    assert [each.event["id"] for each in changes if each.event] == ids
+    assert (changes[-1].event, changes[-1].truncated) == (None, False)
+    assert changes[-1].number >= changes[-2].number
+    assert (told.accepted, again.accepted, again.prefix) == (True, True, "duplicate")
+
+
+def test_a_session_hears_of_new_events(relay: RelayProcess, client: RawClient) -> None:
+    author = Author()
+    wanted = {"authors": [author.pubkey]}
+    heard: list[Any] = []
+    with HERE.session(relay.url, Allowance(1000, 10**6), 10) as session:
+        session.subscribe("live", [wanted], heard.append)
+        assert list(session.read([wanted])) == []  # the subscription stands
+        new = author.event("new")
+        client.store(new)
+        while not heard:
+            session.wait()
+    assert heard[0]["id"] == new["id"]
+
+
+def test_the_information_document(relay: RelayProcess) -> None:
+    assert "CF" in HERE.information(relay.url, 10)["supported_nips"]
+    for url in ("ws://127.0.0.1:1", "https://127.0.0.1:1"):
+        with pytest.raises(RelayFailed):
+            HERE.information(url, 1)
+
+
+def test_an_allowance_of_all_relays_ends_before_that_of_one() -> None:
+    together = Allowance(10, 10**6)
+    one, other = (Allowance(100, 10**6, behind=together) for _ in range(2))
+    one.spend(6, 100)
+    with pytest.raises(AllowanceSpent):
+        other.spend(6, 100)
+    assert one.is_spent
+
+
+def test_an_allowance_is_renewed_with_its_window() -> None:
+    now = [0.0]
+    allowance = Allowance(10, 10, window_seconds=60, clock=lambda: now[0])
+    with pytest.raises(AllowanceSpent):
+        allowance.spend(1, 11)
+    assert allowance.is_spent
+    now[0] = 60.0
+    assert not allowance.is_spent
+    allowance.spend(10, 10)

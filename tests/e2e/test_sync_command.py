@@ -152,7 +152,7 @@ class TestAPaidRelay:
 
         printed = self.upload(tmp_path / "ours", paid, "--token", "x" * 43)
 
-        assert "2 refused: PaymentFailed: the connector answered HTTP 401" in printed["uploaded"]
+        assert "2 refused: the connector answered HTTP 401" in printed["uploaded"]
         assert exported_ids(paid.data, NOTES) == set()
 
 

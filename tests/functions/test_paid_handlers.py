@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from farthing.aws.outbound import LambdaOutbound
-from farthing.connector import submit
+from farthing.connector.purse_accounts import offer_of
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_prepare, decode_reply, encode
@@ -192,6 +192,7 @@ class TestQuotes:
             "expires_at": "2023-11-14T22:18:20Z",
             "event_id": sample_event()["id"],
             "condition": quote["condition"],
+            "purse": offer_of(paid.settings, sample_event()["pubkey"]),
         }
         # What was quoted is fulfilled, whoever pays.
         condition = bytes.fromhex(quote["condition"])
@@ -222,16 +223,17 @@ class TestQuotes:
         assert problem_of(response)["status"] == 400
 
     def test_an_event_that_fits_no_packet(self, paid: Agent, invoke: Invoke) -> None:
-        """Nobody is told to pay for what cannot be paid for, at any door."""
+        """Only a purse can pay for it, so nobody is told to send a packet."""
         large = signed(content="x" * 40_000)
-        for name, body in (("quotes", {"event": large.as_dict()}), ("events", large.as_dict())):
-            problem = problem_of(invoke(name, with_body(name, json.dumps(body))))
-            assert problem["status"] == 400
-            assert "more than a packet has room for" in problem["detail"]
-        assert Client(paid).publish(large)[2:] == [
-            False,
-            "invalid: 40325 bytes are more than a packet has room for, which are 32767",
-        ]
+        quoted = with_body("quotes", json.dumps({"event": large.as_dict()}))
+        quote = json.loads(invoke("quotes", quoted)["body"])
+        problem = problem_of(invoke("events", with_body("events", json.dumps(large.as_dict()))))
+        assert problem["status"] == 402
+        for offer in (quote, problem):
+            assert offer["price"] == "403250"
+            assert not {"condition", "destination"} & set(offer)
+            assert offer["purse"]["key"] == large.pubkey
+        assert "this costs 403250 " in Client(paid).publish(large)[3]
 
 
 @pytest.mark.parametrize("name", ["quotes", "events", "settlements"])
@@ -302,8 +304,7 @@ def test_policies_are_looked_at_once(
 ) -> None:
     runtime.install(replace(paid, settings=replace(paid.settings, price_per_byte=0)))
     looked: list[str] = []
-    for module in (publish, submit):
-        monkeypatch.setattr(module, "check_policies", lambda _, event: looked.append(event.id))
+    monkeypatch.setattr(publish, "check_policies", lambda _, event: looked.append(event.id))
     assert invoke("events")["statusCode"] == 200
     assert looked == [sample_event()["id"]]
 

@@ -68,7 +68,7 @@ def on_glue(monkeypatch: pytest.MonkeyPatch) -> None:
         module = ModuleType(name)
         vars(module).update(members)
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr("pyspark.context.SparkContext.getOrCreate", lambda: None)
+    monkeypatch.setattr("pyspark.SparkContext.getOrCreate", lambda: None)
 
 
 @pytest.fixture

@@ -162,6 +162,8 @@ Data = Callable[[Agent], bytes]
         ("F06", lambda _: b"[1]: 2"),
         ("F06", lambda _: b"just a greeting"),
         ("F06", lambda _: b"\x01\x01\x00\x02{}"),  # a BTP-NIPs packet
+        ("F06", lambda _: b'"text"'),
+        ("F06", lambda _: b" \n[1, 2]"),
         ("F99", expired),
         ("F99", protected),
         ("F99", from_the_future),
@@ -174,6 +176,13 @@ def test_data_that_is_refused(agent: Agent, code: str, data: Data) -> None:
     reply = pay(agent, note(), data=octets, amount=PER_BYTE * (len(octets) + 1))
     assert_rejected(agent, reply, code)
     assert dump(agent.engine) == before
+
+
+@pytest.mark.parametrize("space", [b"", b" ", b"\n\t"])
+def test_an_event_in_json_is_told_what_was_expected(agent: Agent, space: bytes) -> None:
+    reply = pay(agent, note(), data=space + note().to_json().encode(), amount=10**6)
+    assert isinstance(reply, Reject)
+    assert (reply.code, reply.message) == ("F06", "expected TOON, got JSON")
 
 
 @pytest.mark.parametrize(

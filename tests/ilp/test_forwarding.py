@@ -18,6 +18,7 @@ from farthing.connector.peering import derived_token
 from farthing.connector.requests import receive_packet
 from farthing.context import Agent
 from farthing.ilp.packet import (
+    Code,
     Fulfill,
     Prepare,
     Reject,
@@ -26,6 +27,7 @@ from farthing.ilp.packet import (
     encode,
 )
 from farthing.nostr.events import Event, public_key_of
+from farthing.ports.http import HttpError
 from farthing.ports.outbound import OutboundFailed, OutboundTimeout, Response
 from farthing.store.counting import CountingEngine
 from farthing.store.ledger import Hold, Ledger, Peer, hash_token
@@ -58,7 +60,10 @@ class Wire:
         if name in self.forged:
             return Response(200, encode(Fulfill(bytes(32))))
         lowered = {header.lower(): value for header, value in headers.items()}
-        answer = receive_packet(self.agents[name], lowered, body)
+        try:
+            answer = receive_packet(self.agents[name], lowered, body)
+        except HttpError as error:
+            return Response(error.status, b"")
         return Response(answer.status, answer.body)
 
 
@@ -198,6 +203,45 @@ def test_trouble_with_the_next_hop_moves_no_money(town: Town, trouble: str, code
     assert reply.code == code
     assert reply.triggered_by == "g.agent.alice"
     assert town.money() == {}
+
+
+def test_a_next_hop_that_does_not_know_us_tells_the_operator_what_to_do(
+    town: Town, caplog: pytest.LogCaptureFixture
+) -> None:
+    town.agent("bob").ledger.remove_peer("alice")
+
+    replies = [town.pay("alice", "eve", town.price("eve") + 2 * FEE) for _ in range(2)]
+
+    remedy = f"`farthing peers add NAME --pubkey {town.key('alice')}` there makes us known"
+    for reply in replies:
+        assert isinstance(reply, Reject)
+        assert (reply.code, remedy in reply.message) == ("T01", True)
+    told = [record.getMessage() for record in caplog.records if "does not know us" in record.msg]
+    assert told == [f"peer bob does not know us (HTTP 401): {remedy}"]
+    assert town.money() == {}
+
+
+def test_codes_that_nobody_knows_are_one_metric(town: Town) -> None:
+    counted: list[str] = []
+
+    class Codes:
+        def count(self, _metric: object, _number: int = 1, code: str = "") -> None:
+            counted.append(code)
+
+    class Stranger:
+        code = "F04"
+
+        def post(self, *_: object) -> Response:
+            known = encode(Reject(Code.F00_BAD_REQUEST, "g.x", "no"))
+            return Response(200, known.replace(b"F00", self.code.encode(), 1))
+
+    alice, stranger = town.agent("alice"), Stranger()
+    town.wire.agents["alice"] = replace(alice, meter=Codes(), outbound=stranger)  # type: ignore[arg-type]
+    for stranger.code in ("F04", "F77", 'x"y', "T00"):
+        reply = town.pay("alice", "eve", 10**4)
+        assert isinstance(reply, Reject)
+        assert reply.code == stranger.code, "the reject itself goes back as it came"
+    assert [code for code in counted if code] == ["F04", "unknown", "unknown", "T00"]
 
 
 def test_a_reject_comes_back_as_it_was_made(town: Town) -> None:

@@ -19,15 +19,16 @@ from farthing.connector.client import (
 )
 from farthing.connector.quotes import InvalidQuoteRequest, quote_event, quote_size
 from farthing.context import Agent
+from farthing.ilp.fees import forwarding_fee
 from farthing.ilp.packet import Fulfill, Reject
 from farthing.ilp.toon import dumps_event
 from farthing.nostr.events import Event
-from farthing.nostr.messages import Refused
+from farthing.nostr.nip19 import Npub, encode
 from farthing.relay.information import relay_information
-from farthing.relay.publish import check_free
+from farthing.relay.price import price_of
 from farthing.store.memory import MemoryEngine
 from tests.ilp.paying import PAYER, assert_fulfilled, note, paid_agent, pay, posted, send
-from tests.relay.world import ALICE, OWNER, Clock, signed
+from tests.relay.world import ALICE, OWNER, Client, Clock, signed
 
 KINDS = [0, 1, 3, 5, 7, 1111, 10002, 20001, 30023]
 PRICES = st.one_of(st.just(0), st.integers(1, 10), st.integers(0, 10**9))
@@ -115,16 +116,18 @@ def check_information(document: dict[str, Any], tariff: dict[str, Any]) -> None:
         flat = {str(fee["kinds"][0]): fee["amount"] for fee in document["fees"]["publication"]}
         assert flat == tariff["price_kinds"]
         assert document["fees"]["publication_per_byte"]["amount"] == tariff["price_per_byte"]
-        assert document["payments_url"].endswith("/v1/quotes")
+        assert document["payments_url"].endswith("/purse")
 
 
 def price_in_refusal(agent: Agent, event: Event) -> int:
-    try:
-        check_free(agent, event)
-    except Refused as refused:
-        found = re.fullmatch(r"restricted: .* costs (\d+) .*", str(refused))
-        return int(found[1]) if found else -1
-    return 0
+    if not price_of(agent.settings, event):
+        return 0  # it would be stored
+    _, _, accepted, reason = Client(agent).publish(event)
+    found = re.fullmatch(r"restricted: this costs (\d+) \(.*\); fill your purse at (.*)", reason)
+    if accepted or found is None:
+        return -1
+    assert found[2] == f"{agent.settings.http_url}/purse/{encode(Npub(event.pubkey))}"
+    return int(found[1])
 
 
 def test_a_flat_price_replaces_the_price_by_size(agent_with: Any) -> None:
@@ -275,3 +278,21 @@ def test_two_thousand_short_tags_pay_for_their_index_entries(agent: Agent) -> No
 def test_quotes_for_what_is_no_number_of_tags(agent: Agent, tags: object) -> None:
     with pytest.raises(InvalidQuoteRequest):
         quote_size(agent, 1, 100, tags)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "ppm", "amount", "fee"),
+    [
+        (0, 1000, 0, 0),
+        (100, 1000, 0, 0),
+        (0, 1000, 999, 5),
+        (0, 1000, 10_000, 10),
+        (3, 0, 10_000, 5),
+        (7, 0, 1, 7),
+        (0, 0, 10_000, 0),
+    ],
+)
+def test_forwarding_keeps_at_least_the_least_fee(
+    fixed: int, ppm: int, amount: int, fee: int
+) -> None:
+    assert forwarding_fee(fixed, ppm, amount, least=5) == fee

@@ -96,6 +96,16 @@ def test_media_types_that_are_octets(agent: Agent, media_type: str) -> None:
     assert post(agent, packet_of(agent), content_type=media_type).status == 200
 
 
+@pytest.mark.parametrize("media_type", [OCTETS, "application/ilp+octet-stream"])
+def test_the_answer_has_the_media_type_of_the_request(
+    agent: Agent, outbound: RecordingOutbound, media_type: str
+) -> None:
+    assert post(agent, packet_of(agent), content_type=media_type).media_type == media_type
+    named = {"content_type": media_type.upper(), "request_id": "r-2", "callback_url": CALLBACK}
+    assert post(agent, packet_of(agent), **named).status == 202
+    assert outbound.sent[-1][1]["Content-Type"] == media_type
+
+
 @pytest.mark.parametrize(
     "media_type", [None, "", "application/json", "text/plain", f"{OCTETS}x", f"x;{OCTETS}"]
 )

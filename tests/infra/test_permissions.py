@@ -27,6 +27,8 @@ from infra.permissions import KEY, POSTING, TABLES
 from tests.ilp.paying import PAYER, packet
 from tests.infra.conftest import ROOT
 from tests.infra.recording import CONNECTION, HOST, Stage
+from tests.purses.filling import fill_packet
+from tests.purses.test_purse_http import nostr
 from tests.relay.world import ALICE, BOB, OWNER, START, signed
 
 WITHOUT_TABLES = {"brake"}  # it knows Lambda and nothing else
@@ -42,7 +44,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 def new_stage(folder: Path) -> Stage:
     SEALED.clear()
-    return Stage(folder, settlement_token="s" * 43, count_exactly=2, max_removed_at_once=1)
+    return Stage(
+        folder, settlement_token="s" * 43, purse_token="p" * 43, count_exactly=2,
+        max_removed_at_once=1,
+    )  # fmt: skip
 
 
 def live(stage: Stage) -> None:
@@ -243,6 +248,7 @@ def pay(stage: Stage) -> None:
     asynchronous(stage)
     forward(stage, next_hop)
     settle(stage)
+    fill_and_draw(stage)
 
 
 def asynchronous(stage: Stage) -> None:
@@ -290,6 +296,60 @@ def settle(stage: Stage) -> None:
     for _ in range(2):
         stage.web("settlements", body, path=f"/accounts/{PAYER.id}/settlements", **headers)
     stage.web("settlements", body, path="/accounts/nobody/settlements", **headers)
+
+
+def fill_and_draw(stage: Stage) -> None:
+    """Purses, filled in every way, looked at, and drawn from at every door."""
+    agent, alice = stage.agent, public_key_of(ALICE)
+    stage.packet(fill_packet(agent, 10**6))
+    headers = {"authorization": f"Bearer {'p' * 43}", "idempotency_key": "k1"}
+    credited = {"amount": "1000000", "scale": 9}
+    stage.web("credits", credited, path=f"/v1/purses/{alice}/credits", **headers)
+    stage.web("purse", method="GET", path=f"/purse/{alice}", accept="application/spsp4+json")
+    path = f"/v1/purses/{alice}"
+    look = nostr(agent, ALICE, "GET", f"https://{HOST}{path}")
+    stage.web("purses", method="GET", path=path, authorization=look)
+    stage.web("quotes", {"purse": alice})
+    for function in ("event", "default"):
+        draw_by_socket(stage, function)
+    draw_by_http(stage)
+
+
+def drawn_events(who: str) -> list[Event]:
+    """Of the author's own and of another's, ephemeral, and what gives room back."""
+    return [
+        signed(content=f"{who} pays"),
+        signed(bytes([5] * 32), content=f"{who} sends"),
+        signed(kind=20002, content=who),
+        signed(kind=5, content=who, tags=[["a", f"30023:{public_key_of(ALICE)}:none"]]),
+        signed(kind=62, content=who),
+    ]
+
+
+def draw_by_socket(stage: Stage, function: str) -> None:
+    who = f"purse of {function}"
+    stage.socket("connect", connection=who)
+    stage.socket("auth", "CLOSE", "greeted", connection=who)
+    connection = stage.agent.sessions.get(who)
+    assert connection is not None
+    tags = [["relay", f"wss://{HOST}"], ["challenge", connection.challenge]]
+    for secret in (ALICE, BOB):
+        login = signed(secret, kind=22242, content="", tags=tags, created_at=stage.agent.now)
+        stage.socket("auth", "AUTH", login.as_dict(), connection=who)
+    for event in drawn_events(who):
+        stage.socket(function, "EVENT", event.as_dict(), connection=who)
+
+
+def draw_by_http(stage: Stage) -> None:
+    for fate in (Delivery.DELIVERED, Delivery.GONE):
+        stage.socket("connect", connection="hears")
+        stage.socket("req", "REQ", "passing", {"kinds": [20002]}, connection="hears")
+        stage.connections.fate["hears"] = fate
+        for event in drawn_events(f"HTTP {fate}"):
+            body = json.dumps(event.as_dict())
+            sign = nostr(stage.agent, ALICE, "POST", f"https://{HOST}/v1/events", body)
+            stage.web("events", event.as_dict(), path="/v1/events", authorization=sign)
+    stage.connections.fate.clear()
 
 
 def keep_up(stage: Stage) -> None:

@@ -24,11 +24,11 @@ NOW = START * 1000
 
 
 def drawn(amount: int, mark: str = "x", time_ms: int = NOW) -> Movement:
-    return Movement(MovementKind.DRAWN, Way.SUBSCRIPTION, amount, time_ms, mark)
+    return Movement(MovementKind.DRAWN, Way.OPERATOR, amount, time_ms, mark)
 
 
 def filled(amount: int, mark: str = "x", time_ms: int = NOW) -> Movement:
-    return Movement(MovementKind.FILLED, Way.SUBSCRIPTION, amount, time_ms, mark)
+    return Movement(MovementKind.FILLED, Way.OPERATOR, amount, time_ms, mark)
 
 
 def fill(agent: Agent, movement: Movement, key: str = KEY) -> None:

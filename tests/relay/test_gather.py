@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from farthing.agent.audit import audit
-from farthing.agent.gather import gather, is_relay_url
+from farthing.agent.gather import gather
+from farthing.agent.places import is_relay_url
 from farthing.context import Agent
 from farthing.nostr.events import public_key_of
 from farthing.ports.relays import ReadLimits, RelayFailed
@@ -66,7 +67,7 @@ def test_what_a_followed_agents_relay_knows_is_kept(agent: Agent) -> None:
     assert agent.events.get(of_bob.id) is not None
     [(url, filters)] = there.asked
     assert url == "ws://alice.example"
-    assert filters[0] == {"authors": [ALICE_KEY], "kinds": [3, 10032, 10033]}
+    assert filters[0] == {"authors": [ALICE_KEY], "kinds": [3, 10002, 10032, 10033]}
     # The owner may bring in what it likes: nothing of it is unpaid.
     assert audit(agent).differences == []
 
@@ -81,7 +82,7 @@ def test_routes_are_heard_only_from_the_followed(agent: Agent) -> None:
     assert agent.events.get(hers.id) is not None
     assert agent.events.get(of_bob.id) is None
     [(_, filters)] = there.asked
-    assert filters[1] == {"kinds": [3, 10032], "limit": agent.settings.max_gathered_events}
+    assert filters[1] == {"kinds": [3, 10002, 10032], "limit": agent.settings.max_gathered_events}
 
 
 def test_a_second_round_keeps_nothing_twice(agent: Agent) -> None:

@@ -28,7 +28,7 @@ def fill(agent: Agent, world: World) -> NaiveStore:
     """The same events into the store and into the naive one, which agree on each."""
     naive = NaiveStore()
     for ghost in world.ghosts():
-        agent.engine.write_batch(agent.events.lists.postings(ghost, 0))
+        agent.engine.write_batch(agent.events.lists.postings(ghost, 0, None))
     for event in world.events():
         outcome, expected = agent.events.save(event), naive.save(event)
         if expected in ("STORED", "DUPLICATE"):

@@ -103,7 +103,7 @@ class TestPrice:
 
         assert not accepted
         assert reason.startswith("restricted: ")
-        assert "g.me" in reason
+        assert f"fill your purse at {client.agent.settings.http_url}/purse/npub1" in reason
         assert client.ids({}) == []
 
     @pytest.mark.parametrize("secret", [OWNER, BOB])

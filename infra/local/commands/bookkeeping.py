@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from farthing.agent.audit import audit as audit_ledger
 from farthing.agent.relay_client import SocketRelays
@@ -143,7 +144,7 @@ def set_peer(arguments: Namespace, settings: Settings) -> int:
     """Change what was given and nothing else."""
     names = ("max_balance", "max_packet", "endpoint", "active")
     given = {name: getattr(arguments, name) for name in names}
-    changes = {
+    changes: dict[str, Any] = {
         name: None if value == DEFAULT else value
         for name, value in given.items()
         if value is not None

@@ -4,8 +4,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 
 from farthing.agent.follows import newest
-from farthing.agent.gather import is_relay_url
 from farthing.agent.identity import publish_own
+from farthing.agent.places import is_relay_url
 from farthing.context import Agent
 from farthing.nostr.kinds import Kind
 from farthing.settings import Settings

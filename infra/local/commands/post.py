@@ -11,9 +11,8 @@ from farthing.connector.client import (
     NotPayable,
     Payment,
     RelayTerms,
-    kept_on_the_way,
+    pay,
     prepare_payment,
-    send_payment,
     utc_now,
 )
 from farthing.ilp.money import readable, with_units
@@ -36,7 +35,6 @@ from infra.local.commands.terminal import plain, row, whole_number
 from infra.local.server.identity import with_identity
 from infra.local.server.peers import local_token
 
-_TRIES = 4  # a share of the amount grows with it, by less and less
 # Hundredths of the relay's asset: whoever posts a note expects to pay less than a cent.
 _LARGEST_PRICE_DIGITS = 2
 
@@ -116,20 +114,13 @@ def _pay(
     endpoint: str,
     token: str,
 ) -> tuple[Payment, Fulfill | Reject]:
-    """Pay the price; where connectors on the way have kept of it, try again with that on top. A
-    packet that is rejected has cost nothing."""
+    """Pay the price, and what connectors on the way keep; or the amount that was said."""
     payment = prepare_payment(event, secret, terms, utc_now(), arguments.amount)
+    fees = 0
     if arguments.amount is None:
         _check_price(arguments, terms, payment.amount)
-    fees = payment.amount if arguments.max_fees is None else arguments.max_fees
-    most = payment.amount + (fees if arguments.amount is None else 0)
-    for _ in range(_TRIES):
-        reply = send_payment(HttpOutbound(ANYWHERE), endpoint, token, payment)
-        kept = kept_on_the_way(reply) if isinstance(reply, Reject) else 0
-        if not kept or payment.amount + kept > most:
-            break
-        payment = prepare_payment(event, secret, terms, utc_now(), payment.amount + kept)
-    return payment, reply
+        fees = payment.amount if arguments.max_fees is None else arguments.max_fees
+    return pay(HttpOutbound(ANYWHERE), endpoint, token, payment, fees)
 
 
 def _check_price(arguments: Namespace, terms: RelayTerms, price: int) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from farthing.settings import Settings
 from farthing.store.private_files import close_file, private_folder
-from infra.local.commands import audit
 from infra.local.commands.backup import DATABASE, BackupFailed, check_empty, copy_files
 from infra.local.commands.backup import ERRORS as ERRORS
+from infra.local.commands.bookkeeping import audit
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -26,4 +26,4 @@ def run(arguments: Namespace, settings: Settings) -> int:
     shutil.copyfile(source / DATABASE, data / DATABASE)
     close_file(data / DATABASE)
     print(f"{data} is as it was at the backup. What was stored since is not in it.")
-    return audit.run(arguments, replace(settings, data=str(data)))
+    return audit(arguments, replace(settings, data=str(data)))

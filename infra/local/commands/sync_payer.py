@@ -8,10 +8,10 @@ from farthing.aws.outbound import HttpOutbound
 from farthing.connector.client import (
     Payment,
     RelayTerms,
+    pay,
     prepare_payment,
     prepare_quoted,
     quote_from_answer,
-    send_payment,
     utc_now,
 )
 from farthing.ilp.packet import Reject
@@ -52,7 +52,8 @@ class SyncPayer:
 
     def _pay_now(self, event: Event) -> int | str:
         endpoint, payment = self._prepared(event)
-        reply = send_payment(self._outbound, endpoint, self._token, payment)
+        price = payment.amount
+        payment, reply = pay(self._outbound, endpoint, self._token, payment, max_fees=price)
         if isinstance(reply, Reject):
             return f"{reply.code}: {reply.message}"
         return payment.amount
@@ -76,4 +77,4 @@ def _own_secrets(settings: Settings) -> list[bytes]:
 
 
 def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return str(error) or type(error).__name__

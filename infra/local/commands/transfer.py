@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
@@ -16,7 +17,7 @@ import orjson
 from tqdm import tqdm
 
 from farthing.context import Agent
-from farthing.nostr.events import InvalidEvent, parse_event, verify
+from farthing.nostr.events import Event, InvalidEvent, parse_event, verify
 from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import Keeping
 from farthing.nostr.messages import Refused
@@ -81,7 +82,7 @@ class ImportReport:
 class _Here:
     """Results come back at once: there is no event loop to wake."""
 
-    def put(self, call: Callable[[], None]) -> None:
+    def put(self, call: Callable[[], object]) -> None:
         call()
 
 
@@ -105,7 +106,11 @@ class Importer:
         """Returns when every line is stored durably, or counted as what it is. NotImported if the
         store has failed for one of them."""
         outcomes: list[Outcome | str | NotImported] = []
-        self._hub.run_all([lambda line=line: outcomes.append(self._store(line)) for line in lines])
+
+        def store(line: bytes) -> None:
+            outcomes.append(self._store(line))
+
+        self._hub.run_all([partial(store, line) for line in lines])
         for outcome in outcomes:
             if isinstance(outcome, NotImported):
                 raise outcome
@@ -244,7 +249,7 @@ def _write(events: Iterator[StoredEvent], file: IO[bytes], progress: bool) -> in
     return number
 
 
-def _behind(reader: Reader, filter: Filter, last: str | None) -> Iterator[StoredEvent]:
+def _behind(reader: Reader[Event], filter: Filter, last: str | None) -> Iterator[StoredEvent]:
     return (event for event in reader.find(filter) if last is None or order(event) > last)
 
 

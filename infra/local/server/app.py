@@ -14,6 +14,7 @@ from pathlib import Path
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from farthing.agent.feeds import caching, is_reading
 from farthing.agent.identity import publish_identity
 from farthing.agent.relay_client import SocketRelays
 from farthing.context import Agent
@@ -29,6 +30,7 @@ from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Work
 from infra.local.server.backlog import Backlog
 from infra.local.server.client_address import peer_of, visitor_of
 from infra.local.server.connection_limits import ConnectionLimits
+from infra.local.server.feeds import FollowedRelays
 from infra.local.server.folder import CannotStart, hold_folder
 from infra.local.server.gateway import SocketContext
 from infra.local.server.http_server import CLIENT, HttpServer, own_name
@@ -116,6 +118,10 @@ class Server:
         )
         self._pump.start()
         await self._listen()
+        self._feeds = None
+        if is_reading(agent):
+            self._feeds = FollowedRelays(agent, caching(agent, self._hub.run_all))
+            self._feeds.start()
         self._chores = [
             asyncio.create_task(self._purge()),
             *(asyncio.create_task(self._repeat(schedule)) for schedule in SCHEDULES),
@@ -139,6 +145,8 @@ class Server:
     async def stop(self) -> None:
         """Take nothing new, finish what is in hand, and leave a closed database behind."""
         self._stopping = True
+        if self._feeds is not None:
+            await asyncio.to_thread(self._feeds.stop)
         goodbyes = [socket.close() for socket in self._connections.all()]
         self._door.close()
         await asyncio.gather(*goodbyes, self._packets.stop(_STOP_SECONDS), return_exceptions=True)

@@ -3,7 +3,7 @@
 import json
 import logging
 import sys
-import time
+from time import gmtime, strftime
 from typing import Any
 
 from farthing.settings import Settings
@@ -42,11 +42,10 @@ class TextLines(logging.Formatter):
 class JsonLines(logging.Formatter):
     """Always one line: what strangers send cannot begin a line of its own."""
 
-    converter = time.gmtime
-
     def format(self, record: logging.LogRecord) -> str:
+        second = strftime("%Y-%m-%dT%H:%M:%S", gmtime(record.created))
         line = {
-            "time": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03}Z",
+            "time": f"{second}.{int(record.msecs):03}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),

@@ -28,7 +28,7 @@ class LocalMeter:
     MEDIA_TYPE = CONTENT_TYPE_LATEST
 
     def __init__(self) -> None:
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._times = {
             metric: Histogram(name, metric.about, registry=self._registry)

@@ -74,7 +74,7 @@ class LocalOutbound:
 
         def start(resume: Callable[[Outcome], None]) -> None:
             loop = asyncio.get_running_loop
-            self._mailbox.put(lambda: loop().call_later(seconds, resume, (None, None)) and None)
+            self._mailbox.put(lambda: loop().call_later(seconds, resume, (None, None)))
 
         self._hub.wait_outside(start)
 

@@ -93,7 +93,7 @@ class Socket:
             handler = self._routes.get(route) or self._routes["$default"]
             event = self.context.event("MESSAGE", route, body)
             self._runner(route).submit(
-                lambda h=handler, e=event: h(e, None), partial(self._finished, len(body))
+                partial(handler, event, None), partial(self._finished, len(body))
             )
 
     def _runner(self, route: str) -> WriteHub | Workers:
@@ -285,4 +285,9 @@ class _Outgoing:
     def flush(self) -> None:
         if self._queues:
             queues, self._queues = self._queues, {}
-            self._mailbox.put(lambda: [socket.send(batch) for socket, batch in queues.items()])
+
+            def send() -> None:
+                for socket, batch in queues.items():
+                    socket.send(batch)
+
+            self._mailbox.put(send)

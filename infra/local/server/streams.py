@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -138,7 +139,7 @@ class StreamPump:
         name, patient = stream.function, stream.never_skips
         attempt, run = 0, self._runners.get(name, here)
         while batch:
-            failed = run(lambda some=batch: _first_failure(handler, some))
+            failed = run(partial(_first_failure, handler, batch))
             if failed is None:
                 break
             attempt = attempt + 1 if failed == 0 else 1

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 log = logging.getLogger("farthing")
 
-Job = tuple[Callable[[], Any], Callable[[Any], None]]
+Job = tuple[Callable[[], Any], Callable[[Any], object]]
 
 
 class Mailbox(Protocol):
-    def put(self, call: Callable[[], None]) -> None: ...
+    def put(self, call: Callable[[], object]) -> None: ...
 
 
 class LoopMailbox:
@@ -25,11 +25,11 @@ class LoopMailbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._calls: deque[Callable[[], None]] = deque()
+        self._calls: deque[Callable[[], object]] = deque()
         self._awake = False
         self._mutex = threading.Lock()
 
-    def put(self, call: Callable[[], None]) -> None:
+    def put(self, call: Callable[[], object]) -> None:
         self._calls.append(call)
         with self._mutex:
             if self._awake:
@@ -47,13 +47,18 @@ class LoopMailbox:
 
 
 class Runner(Protocol):
-    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None: ...
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None: ...
 
 
 async def run_in(runner: Runner, work: Callable[[], Any]) -> Any:
     """Have a runner do something, and wait for its result."""
     finished: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    runner.submit(work, lambda result: finished.done() or finished.set_result(result))
+
+    def done(result: Any) -> None:
+        if not finished.done():
+            finished.set_result(result)
+
+    runner.submit(work, done)
     return await finished
 
 
@@ -80,7 +85,7 @@ class Workers:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
         """Run `work` in a thread, then `done` with its result (None if it failed) in the loop."""
         self._jobs.put((work, done))
 
@@ -112,7 +117,7 @@ class Workers:
             if job is None:
                 return
 
-    def _run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def _run(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
         try:
             result = work()
         except Exception:

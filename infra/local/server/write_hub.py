@@ -50,7 +50,7 @@ class WriteHub:
         self._committer.start()
         self._thread.start()
 
-    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
         """Run `work` in the hub, then `done` with its result (None if it failed) in the loop."""
         self._ready.put(lambda: greenlet(self._work).switch(work, done))
 
@@ -170,7 +170,7 @@ class WriteHub:
             return True
         return not self._parked and bool(self._outside or not self._stopping)
 
-    def _work(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def _work(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
         result, error = _outcome_of(work)
         if error is not None:
             log.error("a handler failed", exc_info=error)

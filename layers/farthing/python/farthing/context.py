@@ -22,6 +22,7 @@ from farthing.store.changes import ChangeLog
 from farthing.store.credits import CreditLimits
 from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
+from farthing.store.feeds import Feeds
 from farthing.store.ledger import Ledger
 from farthing.store.outgoing_subscriptions import OutgoingSubscriptions
 from farthing.store.paid_subscriptions import PaidSubscriptions
@@ -141,6 +142,10 @@ class Agent:
     @cached_property
     def settlements(self) -> Settlements:
         return Settlements(self.engine)
+
+    @cached_property
+    def feeds(self) -> Feeds:
+        return Feeds(self.engine)
 
     @cached_property
     def routes(self) -> RoutingTable:

@@ -8,11 +8,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from farthing.nostr.events import is_hex64, public_key_of
-from farthing.nostr.kinds import MAX_KIND
+from farthing.nostr.kinds import MAX_KIND, PRIVATE_KINDS
 
 U64_MAX = 2**64 - 1
 _NUMBER = re.compile(r"-?[0-9]+")
 _TABLE_PREFIX = re.compile(r"[A-Za-z0-9_.-]{0,200}")
+BROADCAST_GROUPS = ("mentioned", "followers", "hubs")
 _SHOWN = 70  # characters of a wrong value
 
 
@@ -55,6 +56,13 @@ def read_pubkeys(text: str) -> frozenset[str]:
     return frozenset(map(_public_key, read_list(text)))
 
 
+def read_kinds(text: str) -> frozenset[int]:
+    kinds = frozenset(map(read_number, read_list(text)))
+    if any(not 0 <= kind <= MAX_KIND for kind in kinds):
+        raise _expected(f"kinds from 0 to {MAX_KIND}", text)
+    return kinds
+
+
 def read_secret_key(text: str) -> str:
     """Never shows the key."""
     if not text.startswith("nsec1"):
@@ -89,6 +97,7 @@ READERS: Mapping[object, Callable[[str], Any]] = {
     bool: read_switch,
     tuple[str, ...]: read_list,
     frozenset[str]: read_pubkeys,
+    frozenset[int]: read_kinds,
     Mapping[str, int]: read_mapping,
 }
 
@@ -188,6 +197,27 @@ def check_prices(prices: Mapping[Any, Any]) -> None:
         # A higher price could not be paid by one packet.
         if not known or type(price) is not int or not 0 <= price <= U64_MAX:
             raise _expected(f"kinds from 0 to {MAX_KIND} with whole numbers", f"{kind}: {price}")
+
+
+def check_public_kinds(kinds: frozenset[int]) -> None:
+    private = sorted(kinds & PRIVATE_KINDS)
+    if private:
+        raise _expected("kinds that are not private", private[0])
+
+
+def check_shares(shares: Mapping[Any, Any]) -> None:
+    whole = all(type(share) is int and share >= 0 for share in shares.values())
+    if not whole or not set(shares) <= set(BROADCAST_GROUPS) or sum(shares.values()) > 100:
+        groups = ", ".join(BROADCAST_GROUPS)
+        raise _expected(f"percentages of {groups}, at most 100 together", dict(shares))
+
+
+def each_url_of(*schemes: str) -> Callable[[tuple[str, ...]], None]:
+    def check(urls: tuple[str, ...]) -> None:
+        for url in urls:
+            url_of(*schemes)(url)
+
+    return check
 
 
 def check_table_prefix(text: str) -> None:

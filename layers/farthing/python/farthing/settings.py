@@ -23,10 +23,13 @@ from farthing.setting_values import (
     check_number,
     check_present,
     check_prices,
+    check_public_kinds,
     check_secret_key,
+    check_shares,
     check_table_prefix,
     check_token,
     each_of,
+    each_url_of,
     one_of,
     read_secret_key,
     url_of,
@@ -195,7 +198,9 @@ class Settings:
         at_most(1_000_000),
     )
     forward_min_fee: int = _setting(
-        1, "Least fee for each packet that we forward, unless its amount is 0"
+        1,
+        "Least fee for each packet that we forward. Not charged if its amount is 0, or if"
+        " FARTHING_FORWARD_FEE and FARTHING_FORWARD_FEE_PPM are both 0.",
     )
     free_packets_per_minute: int = _setting(
         1000, "Number of packets of amount 0 that we forward for a peer per minute"
@@ -272,6 +277,99 @@ class Settings:
     )
     purse_idle_days: int = _setting(
         0, "Days without a movement after which the money in a purse lapses; 0 is never"
+    )
+
+    # Following: the events of followed keys, read at their own relays
+    follow_content: str = _setting(
+        "off",
+        "What the agent does with the events of followed keys: `off`; `read`, only for"
+        " `farthing feed`; `cache`, store them here for a time; `rebroadcast`, also pay for them"
+        " at other relays",
+        one_of("off", "read", "cache", "rebroadcast"),
+    )
+    follow_kinds: frozenset[int] = _setting(
+        lambda: frozenset({0, 1, 3, 5, 6, 7, 10002, 10032, 30023}),
+        "Kinds of events that are read of followed keys, comma-separated. The default is"
+        " 0,1,3,5,6,7,10002,10032,30023. Private kinds are refused.",
+        check_public_kinds,
+    )
+    follow_days: int = _setting(
+        30, "Days for which a cached event of a followed key is kept", at_most(3650)
+    )
+    follow_bytes: int = _setting(
+        10 * 1024 * 1024, "Bytes of cached events of one followed key, at most"
+    )
+    follow_relays_per_key: int = _setting(
+        3, "Number of relays at which one followed key is read, at most"
+    )
+    max_feed_relays: int = _setting(64, "Number of relays at which followed keys are read, at most")
+    max_feed_events: int = _setting(
+        20_000, "Number of events that one relay of followed keys may send in an hour"
+    )
+    max_feed_bytes: int = _setting(
+        32 * 1024 * 1024, "Bytes that one relay of followed keys may send in an hour"
+    )
+    max_feed_total_bytes: int = _setting(
+        256 * 1024 * 1024, "Bytes that all relays of followed keys together may send in an hour"
+    )
+    max_feed_faults: int = _setting(
+        50,
+        "Number of events with a wrong signature, author or kind after which a relay of followed"
+        " keys is not read for an hour",
+    )
+    feed_seconds: int = _setting(
+        60, "Seconds in which a relay of followed keys must finish one answer"
+    )
+    feed_overlap_seconds: int = _setting(
+        3600,
+        "Seconds before the previous look from which events are read again at a relay that has"
+        " neither a changes feed nor negentropy",
+    )
+    feed_retry_seconds: int = _setting(
+        600, "Seconds between two attempts at a failing relay of followed keys, at most"
+    )
+
+    # Broadcasting: placing the owner's events at other relays
+    broadcast_all: bool = _setting(
+        False, "Whether every event that the owner publishes here is broadcast; `1` or `0`"
+    )
+    broadcast_hubs: tuple[str, ...] = _setting(
+        tuple,
+        "WebSocket URLs of relays that every broadcast goes to, comma-separated",
+        each_url_of("ws", "wss"),
+    )
+    broadcast_shares: Mapping[str, int] = _setting(
+        lambda: {"mentioned": 50, "followers": 30, "hubs": 20},
+        "Percentages of a broadcast's budget and number of relays that go to relays of mentioned"
+        ' keys, of followers, and to hubs, as JSON. The default is `{"mentioned": 50,'
+        ' "followers": 30, "hubs": 20}`.',
+        check_shares,
+    )
+    broadcast_relays: int = _setting(50, "Number of relays that one event is broadcast to, at most")
+    broadcast_event_budget: int = _setting(10**7, "Amount that broadcasting one event may cost")
+    broadcast_day_budget: int = _setting(
+        10**8, "Amount that all broadcasts of one day (UTC) may cost"
+    )
+    broadcast_attempts: int = _setting(
+        8, "Number of attempts to broadcast an event to one relay, at most"
+    )
+    broadcast_retry_seconds: int = _setting(
+        30, "Seconds before the second attempt at a relay of a broadcast; they double each time"
+    )
+    broadcast_check_percent: int = _setting(
+        20, "Percentage of the events paid for by broadcasts that are read back", at_most(100)
+    )
+    broadcast_check_seconds: int = _setting(
+        3600, "Seconds after which an event that a broadcast paid for is read back"
+    )
+    broadcast_max_lost_percent: int = _setting(
+        10,
+        "Percentage of the events read back that a paid relay may have lost; above it, no broadcast"
+        " pays the relay",
+        at_most(100),
+    )
+    broadcast_pardon_days: int = _setting(
+        30, "Days after its last loss when a relay that lost paid events may be paid again"
     )
 
     # Paid subscriptions (BTP-NIPs)
@@ -374,6 +472,11 @@ class Settings:
     )
     default_limit: int = _setting(500, "Number of events that a filter without `limit` returns")
     max_event_tags: int = _setting(2500, "Number of tags of one event")
+    max_free_targets: int = _setting(
+        100,
+        "Number of targets of a kind 5 that are looked up to see whether it deletes something of"
+        " its author's here and so is free",
+    )
     max_content_length: int = _setting(102400, "Number of characters of an event's content")
     created_at_past: int = _setting(
         0, "Seconds by which an event's `created_at` may lie in the past; 0 is any number"
@@ -541,6 +644,11 @@ class Settings:
     def socket_url(self) -> str:
         """The relay's WebSocket URL, public where one is set."""
         return self.relay_url.rstrip("/") or f"ws://{self.authority}"
+
+    @cached_property
+    def purses_url(self) -> str:
+        """The page about purses; a purse's own page is below it."""
+        return f"{self.http_url}/purse"
 
     @cached_property
     def http_url(self) -> str:

@@ -19,14 +19,14 @@ from farthing.nostr.events import InvalidEvent, event_id, parse_event
 from farthing.nostr.kinds import Keeping, keeping
 from farthing.relay.price import writes_free
 from farthing.store.events import StoredEvent
-from farthing.store.payment import OWNER, ROOM
+from farthing.store.payment import BORROWED, OWNER, ROOM
 from farthing.store.postings import posting_of
 from farthing.store.purses import MovementKind, Purse, Way, reference_of
 from farthing.store.receipts import FREE, Forwarded, PurseFilled, Receipt, Stored, Subscribed
 from farthing.store.table import Query, Table, read_all
 
 _EVENTS_AT_ONCE = 100
-_UNPAID = frozenset({OWNER.reference, ROOM.reference})
+_UNPAID = frozenset({OWNER.reference, ROOM.reference, BORROWED})
 
 
 @dataclass

@@ -1,4 +1,5 @@
-"""What the relays of followed agents know of the graph: follow lists, addresses, routes.
+"""What the relays of followed agents know of the graph: follow lists, relay lists, addresses,
+routes.
 
 Each followed agent is asked at its own relay, for what it says of itself and for what it has
 gathered of others. So the graph spreads hop by hop, and every event is its author's own, signed.
@@ -9,15 +10,14 @@ from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from farthing.agent.follows import followed, newest
+from farthing.agent.places import hints, peers_relay
 from farthing.connector.client import NotPayable, terms_from_peer_info
 from farthing.context import Agent
-from farthing.nostr.events import Event, InvalidEvent, is_hex64, parse_event, verify
+from farthing.nostr.events import Event, InvalidEvent, parse_event, verify
 from farthing.nostr.kinds import Kind
 from farthing.nostr.messages import Refused
-from farthing.ports.outbound import origin_of
 from farthing.ports.relays import ReadLimits, RelayFailed
 from farthing.relay.policies import check_policies
 from farthing.store.events import Outcome
@@ -27,8 +27,8 @@ from farthing.store.table import StoreError
 log = logging.getLogger("farthing")
 
 _AT_ONCE = 8  # relays that are read side by side
-GRAPH_KINDS = (Kind.FOLLOWS, Kind.ILP_PEER_INFO, Kind.ROUTE_ANNOUNCEMENT)
-_OF_ANYBODY = (Kind.FOLLOWS, Kind.ILP_PEER_INFO)  # routes are announced to followers alone
+GRAPH_KINDS = (Kind.FOLLOWS, Kind.RELAY_LIST, Kind.ILP_PEER_INFO, Kind.ROUTE_ANNOUNCEMENT)
+_OF_ANYBODY = (Kind.FOLLOWS, Kind.RELAY_LIST, Kind.ILP_PEER_INFO)  # routes go to followers alone
 
 
 @dataclass
@@ -54,34 +54,10 @@ def gather(agent: Agent) -> Gathered:
 def _places(agent: Agent) -> list[tuple[str, str]]:
     """Where each followed agent is read: at the relay that the owner's own list names, or else at
     the registered endpoint of the peer. Nowhere else, whatever others say."""
-    hints = _hints(agent)
-    places = [(pubkey, hints.get(pubkey) or _peers_relay(agent, pubkey))
+    hinted = hints(agent)
+    places = [(pubkey, hinted.get(pubkey) or peers_relay(agent, pubkey))
               for pubkey in followed(agent)[: agent.settings.max_gathered_relays]]  # fmt: skip
     return [(pubkey, url) for pubkey, url in places if url]
-
-
-def _hints(agent: Agent) -> dict[str, str]:
-    """The relays that the owner's follow list names (NIP-02)."""
-    follows = newest(agent, agent.settings.pubkey, Kind.FOLLOWS)
-    tags = () if follows is None else follows.tags
-    return {
-        tag[1]: tag[2]
-        for tag in tags
-        if len(tag) > 2 and tag[0] == "p" and is_hex64(tag[1]) and is_relay_url(tag[2])
-    }
-
-
-def is_relay_url(url: str) -> bool:
-    return url.startswith(("ws://", "wss://")) and origin_of("http" + url[2:]) is not None
-
-
-def _peers_relay(agent: Agent, pubkey: str) -> str:
-    """A peer's relay is at the root of the host that takes its packets."""
-    peer = agent.ledger.peer_by_pubkey(pubkey)
-    if peer is None or origin_of(peer.endpoint) is None:
-        return ""
-    parts = urlsplit(peer.endpoint)
-    return f"{parts.scheme.replace('http', 'ws', 1)}://{parts.netloc}"
 
 
 def _ask(agent: Agent, heard: frozenset[str], pubkey: str, url: str) -> list[Event] | None:
@@ -129,7 +105,7 @@ def _wanted(agent: Agent, value: Any, heard: frozenset[str]) -> Event | None:
 
 def _of_agents(agent: Agent, events: Collection[Event], heard: frozenset[str]) -> Iterator[Event]:
     """Events of those who are followed, and of others who claim an ILP address: no route leads
-    to or through anybody else, so nobody else's follow list is needed."""
+    to or through anybody else, so nobody else's lists are needed."""
     claimed = {
         event.pubkey
         for event in events
@@ -138,7 +114,7 @@ def _of_agents(agent: Agent, events: Collection[Event], heard: frozenset[str]) -
     for event in events:
         if event.pubkey in heard or event.pubkey in claimed:
             yield event
-        elif event.kind == Kind.FOLLOWS:
+        elif event.kind != Kind.ILP_PEER_INFO:
             info = newest(agent, event.pubkey, Kind.ILP_PEER_INFO)
             if info is not None and _claims_address(info):
                 yield event

@@ -4,21 +4,53 @@ The connection goes only where `HostRules` allow, redirects are not followed, an
 bounded in events, octets and seconds.
 """
 
+import http.client
+import socket as sockets
+import ssl
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
 
 import orjson
 
+from farthing.nostr.negentropy import Initiator, InvalidMessage, SealedVector
 from farthing.ports.hosts import HostNotAllowed, HostRules
-from farthing.ports.relays import Filter, ReadLimits, RelayFailed
+from farthing.ports.relays import (
+    Allowance,
+    AllowanceSpent,
+    Filter,
+    Numbered,
+    Published,
+    ReadLimits,
+    RelayFailed,
+    RelayRefused,
+)
 
-_SUBSCRIPTION = "farthing"
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
+
+Take = Callable[[Any], object]
+Frame = list[Any]
+
+_READ = "farthing"
+_CHANGES = "farthing-changes"
+_SYNC = "farthing-sync"
 _LARGEST_FRAME = 1024 * 1024
+_LARGEST_DOCUMENT = 256 * 1024
 # Frames that wait to be read: a fast relay must not fill the memory while we check signatures.
 _FRAMES_WAITING = 4
 _PORTS = {"ws": 80, "wss": 443}
+# In hex twice that, which the smallest of the common limits on a message has room for.
+_NEGENTROPY_FRAME = 14_000
+_MOST_ROUNDS = 1000  # of a reconciliation: a relay that goes on has no end
+_MOMENT = 0.5  # seconds that `wait` waits
+_MOST_AT_ONCE = 100  # frames that `wait` takes
+_PING_SECONDS = 30
+# A relay that answers by NOTICE alone does not know what it was asked.
+_AFTER_NOTICE_SECONDS = 3.0
 
 
 class SocketRelays:
@@ -26,46 +58,220 @@ class SocketRelays:
         self._rules = rules or HostRules()
 
     def read(self, url: str, filters: Sequence[Filter], limits: ReadLimits) -> Iterator[Any]:
-        # Few functions read other relays, and the others need not load it.
+        number = 0
+        allowance = Allowance(limits.events, limits.octets)
+        with self.session(url, allowance, limits.seconds) as session:
+            try:
+                for number, event in enumerate(session.read(filters), 1):
+                    yield event
+                    if number >= limits.events:
+                        return
+            except AllowanceSpent:
+                return
+
+    @contextmanager
+    def session(self, url: str, allowance: Allowance, seconds: float) -> Iterator["SocketSession"]:
+        # Few functions talk to other relays, and the others need not load it.
         from websockets.exceptions import WebSocketException
+        from websockets.sync.client import connect
 
         try:
-            yield from self._read(url, filters, limits)
-        except (EOFError, OSError, TimeoutError, WebSocketException) as error:
+            parts = _split(url)
+            # No proxy: the URL is a stranger's, and nobody else may answer for it.
+            with (
+                self._connect(parts, seconds) as connection,
+                connect(
+                    url, sock=connection, open_timeout=seconds, close_timeout=1,
+                    ping_interval=_PING_SECONDS, max_size=_LARGEST_FRAME,
+                    max_queue=_FRAMES_WAITING, compression=None, proxy=None,
+                ) as socket,
+            ):  # fmt: skip
+                yield SocketSession(socket, connection, allowance, seconds)
+        except TimeoutError:
+            raise RelayFailed(f"no answer within {seconds:g} seconds") from None
+        except (EOFError, OSError, WebSocketException) as error:
             raise RelayFailed(type(error).__name__) from None
         except (HostNotAllowed, ValueError) as error:
             raise RelayFailed(str(error) or type(error).__name__) from None
 
-    def _read(self, url: str, filters: Sequence[Filter], limits: ReadLimits) -> Iterator[Any]:
-        from websockets.sync.client import connect
-
-        until = time.monotonic() + limits.seconds
-        parts = urlsplit(url)
+    def _connect(self, parts: SplitResult, seconds: float) -> sockets.socket:
         self._rules.check_scheme(parts.scheme)
-        port = parts.port or _PORTS[parts.scheme]
-        # No proxy: the URL is a peer's, and nobody else may answer for it.
-        with (
-            self._rules.connect(parts.hostname or "", port, limits.seconds) as connection,
-            connect(
-                url, sock=connection, open_timeout=limits.seconds, close_timeout=1,
-                max_size=_LARGEST_FRAME, max_queue=_FRAMES_WAITING, compression=None, proxy=None,
-            ) as socket,
-        ):  # fmt: skip
-            socket.send(orjson.dumps(["REQ", _SUBSCRIPTION, *filters]).decode())
-            events, octets = 0, 0
-            while events < limits.events and octets < limits.octets:
-                text = socket.recv(max(0.0, until - time.monotonic()))
-                octets += len(text)
-                frame = _frame(text)
-                if frame[:2] == ["EVENT", _SUBSCRIPTION] and len(frame) > 2:
-                    events += 1
-                    yield frame[2]
-                elif frame[:2] == ["EOSE", _SUBSCRIPTION]:
+        return self._rules.connect(parts.hostname or "", _port(parts), seconds)
+
+    def information(self, url: str, seconds: float) -> Mapping[str, Any]:
+        try:
+            return self._information(_split(url), seconds)
+        except (OSError, http.client.HTTPException) as error:
+            raise RelayFailed(type(error).__name__) from None
+        except (HostNotAllowed, ValueError) as error:
+            raise RelayFailed(str(error) or type(error).__name__) from None
+
+    def _information(self, parts: SplitResult, seconds: float) -> Mapping[str, Any]:
+        connection = self._connect(parts, seconds)
+        # A relay that sends a byte at a time would meet every single timeout.
+        too_long = threading.Timer(seconds, _shut_down, [connection])
+        too_long.start()
+        try:
+            if parts.scheme == "wss":
+                context = ssl.create_default_context()
+                connection = context.wrap_socket(connection, server_hostname=parts.hostname)
+            request = http.client.HTTPConnection(parts.hostname or "", _port(parts))
+            request.sock = connection
+            request.request("GET", parts.path or "/", headers={"Accept": "application/nostr+json"})
+            response = request.getresponse()
+            body = response.read(_LARGEST_DOCUMENT)
+        finally:
+            too_long.cancel()
+            connection.close()
+        document = orjson.loads(body) if response.status == 200 else None
+        if not isinstance(document, dict):
+            raise RelayFailed("the relay has no information document")
+        return document
+
+
+class SocketSession:
+    def __init__(
+        self,
+        socket: "ClientConnection",
+        connection: sockets.socket,
+        allowance: Allowance,
+        seconds: float,
+    ) -> None:
+        self._socket = socket
+        self._connection = connection
+        self._allowance = allowance
+        self._seconds = seconds
+        self._taking: dict[str, Take] = {}
+
+    def read(self, filters: Sequence[Filter]) -> Iterator[Any]:
+        self._send("REQ", _READ, *filters)
+        for frame in self._answers(_READ):
+            match frame:
+                case ["EVENT", _, event, *_]:
+                    yield event
+                case ["EOSE", *_]:
+                    self._send("CLOSE", _READ)
                     return
-                elif frame[:2] == ["CLOSED", _SUBSCRIPTION]:
-                    raise RelayFailed("the relay refuses what was asked")
+                case ["CLOSED", *_]:
+                    raise RelayRefused(f"the relay refuses what was asked: {_reason(frame)}")
+
+    def changes(self, filter: Filter, since: int) -> Iterator[Numbered]:
+        self._send("CHANGES", _CHANGES, {**filter, "since": since})
+        for frame in self._answers(_CHANGES):
+            match frame:
+                case ["CHANGES", _, "EVENT", int(number), event, *_]:
+                    yield Numbered(number, event)
+                case ["CHANGES", _, "EOSE", int(), {"next": int(behind)}, *_]:
+                    yield Numbered(behind, truncated=True)
+                    return
+                case ["CHANGES", _, "EOSE", int(last), *_]:
+                    yield Numbered(last)
+                    return
+                case ["CHANGES", _, "ERR", *_] | ["CLOSED", *_]:
+                    raise RelayRefused(f"the relay ends the feed: {_reason(frame)}")
+
+    def reconcile(self, filter: Filter, ours: SealedVector) -> Iterator[str]:
+        initiator = Initiator(ours, _NEGENTROPY_FRAME)
+        message: bytes | None = initiator.initiate()
+        head: tuple[object, ...] = ("NEG-OPEN", _SYNC, filter)
+        for _ in range(_MOST_ROUNDS):
+            if message is None:
+                self._send("NEG-CLOSE", _SYNC)
+                return
+            self._send(*head, message.hex())
+            frame = next(self._answers(_SYNC))
+            if frame[0] != "NEG-MSG" or len(frame) < 3 or type(frame[2]) is not str:
+                raise RelayRefused(f"the relay ends the sync: {_reason(frame)}")
+            try:
+                message, _, need = initiator.reconcile(bytes.fromhex(frame[2]))
+            except (InvalidMessage, ValueError):
+                raise RelayFailed("the relay's answer is not negentropy") from None
+            yield from (each.hex() for each in need)
+            head = ("NEG-MSG", _SYNC)
+        raise RelayFailed("the relay's sync has no end")
+
+    def subscribe(self, name: str, filters: Sequence[Filter], take: Take) -> None:
+        self._taking[name] = take
+        self._send("REQ", name, *filters)
+
+    def wait(self) -> None:
+        seconds = _MOMENT
+        for _ in range(_MOST_AT_ONCE):
+            if self._receive(seconds) is None:
+                return
+            seconds = 0.0  # and whatever has come meanwhile
+
+    def publish(self, event: Mapping[str, Any]) -> Published:
+        self._send("EVENT", event)
+        for frame in self._answers(event["id"]):
+            if frame[0] == "OK" and len(frame) > 2:
+                message = frame[3] if len(frame) > 3 and type(frame[3]) is str else ""
+                return Published(frame[2] is True, message[:1024])
+        raise AssertionError("answers have no end but an error")
+
+    def abort(self) -> None:
+        _shut_down(self._connection)
+
+    def _send(self, *parts: object) -> None:
+        self._socket.send(orjson.dumps(parts).decode())
+
+    def _answers(self, name: str) -> Iterator[Frame]:
+        """The frames that carry a name, for as long as an answer may take."""
+        until = time.monotonic() + self._seconds
+        notice = ""
+        while True:
+            frame = self._next(until - time.monotonic())
+            if frame is None:
+                raise RelayFailed(notice or f"no answer within {self._seconds:g} seconds")
+            if frame[1] == name:
+                yield frame
+            elif frame[0] == "NOTICE":
+                notice = f"the relay says: {_reason(frame)}"
+                until = min(until, time.monotonic() + _AFTER_NOTICE_SECONDS)
+
+    def _next(self, seconds: float) -> Frame | None:
+        """The next frame that no subscription takes, None where none comes in time."""
+        ends = time.monotonic() + seconds
+        while (frame := self._receive(ends - time.monotonic())) is not None:
+            if frame:
+                return frame
+        return None
+
+    def _receive(self, seconds: float) -> Frame | None:
+        """One frame, or None; an empty one for what a subscription has taken and for nonsense."""
+        try:
+            text = self._socket.recv(max(0.0, seconds))
+        except TimeoutError:
+            return None
+        frame = orjson.loads(text)
+        is_frame = isinstance(frame, list) and len(frame) > 1
+        is_event = is_frame and frame[0] in ("EVENT", "CHANGES")
+        self._allowance.spend(int(is_event), len(text))
+        take = self._taking.get(frame[1]) if is_frame and type(frame[1]) is str else None
+        if take is None:
+            return frame if is_frame else []
+        if frame[0] == "EVENT" and len(frame) > 2:
+            take(frame[2])
+        elif frame[0] == "CLOSED":
+            raise RelayRefused(f"the relay ends the subscription: {_reason(frame)}")
+        return []
 
 
-def _frame(text: str | bytes) -> list[Any]:
-    frame = orjson.loads(text)
-    return frame if isinstance(frame, list) else []
+def _shut_down(connection: sockets.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(sockets.SHUT_RDWR)
+
+
+def _split(url: str) -> SplitResult:
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS:
+        raise ValueError("a relay is at a ws:// or wss:// URL")
+    return parts
+
+
+def _port(parts: SplitResult) -> int:
+    return parts.port or _PORTS[parts.scheme]
+
+
+def _reason(frame: Frame) -> str:
+    return str(frame[-1])[:200]

@@ -1,24 +1,22 @@
 """Paying to have an event stored: what a relay asks for, the packet, and what came of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from typing import Any
 
 import orjson
 
-from farthing.connector.requests import OCTETS
+from farthing.connector.exchange import ForgedFulfillment as ForgedFulfillment
+from farthing.connector.exchange import PaymentFailed as PaymentFailed
+from farthing.connector.exchange import exchange
 from farthing.ilp import address
 from farthing.ilp.condition import author_fulfillment, condition_of
 from farthing.ilp.packet import (
     CONDITION_LENGTH,
     Code,
     Fulfill,
-    InvalidPacket,
     Prepare,
     Reject,
-    decode_reply,
-    encode,
     to_milliseconds,
 )
 from farthing.ilp.tariff import Tariff
@@ -28,18 +26,11 @@ from farthing.ports.outbound import Outbound
 
 _EXPIRY = timedelta(seconds=30)
 _MARGIN_SECONDS = 5.0
+_TRIES = 4  # a share of the amount grows with it, by less and less
 
 
 class NotPayable(ValueError):
     """The relay does not say how to pay it, or says so in a way that cannot be right."""
-
-
-class PaymentFailed(Exception):
-    """The packet was not answered by a packet; whether it arrived is unknown."""
-
-
-class ForgedFulfillment(PaymentFailed):
-    """The reply claims success with a preimage that is not the condition's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,20 +176,29 @@ def send_payment(
     outbound: Outbound, endpoint: str, token: str, payment: Payment
 ) -> Fulfill | Reject:
     """Send the packet to a connector, ours or the relay's own, and check what it answers."""
-    headers = {"Content-Type": OCTETS, "Accept": OCTETS, "Authorization": f"Bearer {token}"}
-    timeout = _EXPIRY.total_seconds() + _MARGIN_SECONDS
-    response = outbound.post(endpoint, headers, encode(payment.prepare), timeout)
-    if response.status != 200:
-        raise PaymentFailed(f"the connector answered HTTP {response.status}")
-    try:
-        reply = decode_reply(response.body)
-    except InvalidPacket as error:
-        raise PaymentFailed(f"the connector answered no packet: {error}") from None
-    if isinstance(reply, Reject):
-        return reply
-    if sha256(reply.fulfillment).digest() != payment.prepare.condition:
-        raise ForgedFulfillment("the fulfillment does not hash to the condition")
-    return reply
+    seconds = _EXPIRY.total_seconds() + _MARGIN_SECONDS
+    return exchange(outbound, endpoint, token, payment.prepare, seconds)
+
+
+def pay(
+    outbound: Outbound, endpoint: str, token: str, payment: Payment, max_fees: int
+) -> tuple[Payment, Fulfill | Reject]:
+    """Pay; where connectors on the way have kept of the amount, try again with that on top, at most
+    `max_fees` in all. A packet that is rejected has cost nothing. The payment that was sent last,
+    and its reply."""
+    most = payment.amount + max_fees
+    for _ in range(_TRIES):
+        reply = send_payment(outbound, endpoint, token, payment)
+        kept = kept_on_the_way(reply) if isinstance(reply, Reject) else 0
+        if not kept or payment.amount + kept > most:
+            break
+        payment = _again(payment, payment.amount + kept)
+    return payment, reply
+
+
+def _again(payment: Payment, amount: int) -> Payment:
+    expires_at = to_milliseconds(utc_now() + _EXPIRY)
+    return replace(payment, prepare=replace(payment.prepare, amount=amount, expires_at=expires_at))
 
 
 def kept_on_the_way(reject: Reject) -> int:

@@ -10,10 +10,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from http.client import UNAUTHORIZED
 from itertools import repeat
 from secrets import token_hex
 from typing import NamedTuple
 
+from farthing.connector.exchange import (
+    ForgedFulfillment,
+    PaymentFailed,
+    RefusedByHttp,
+    exchange,
+)
 from farthing.connector.incoming import IncomingPacket
 from farthing.connector.known_peers import known_peers
 from farthing.connector.limits import max_balance
@@ -22,7 +29,7 @@ from farthing.connector.rate import check_count, count_shared
 from farthing.context import Agent
 from farthing.ilp.address import is_peer
 from farthing.ilp.fees import forwarding_fee
-from farthing.ilp.packet import Fulfill, InvalidPacket, Prepare, Reject, decode_reply, encode
+from farthing.ilp.packet import Fulfill, Prepare, Reject
 from farthing.ilp.reject import (
     InsufficientLiquidity,
     InsufficientSourceAmount,
@@ -41,8 +48,6 @@ from farthing.store.receipts import Forwarded, Receipt
 from farthing.store.routes import Route
 
 log = logging.getLogger("farthing")
-
-OCTETS = "application/octet-stream"
 
 
 def answer_repeat(agent: Agent, packet: IncomingPacket) -> Fulfill | None:
@@ -178,24 +183,36 @@ def exchange(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
     """Send a packet to a next hop. Whatever is no true fulfillment raises."""
     try:
         token = outgoing_token(bytes.fromhex(agent.settings.secret_key), next_hop)
+        seconds = _seconds_left(agent, onward)
+        reply = exchange(agent.outbound, next_hop.endpoint, token, onward, seconds)
     except InvalidToken:
         raise PeerUnreachable("we have no token for the next hop") from None
-    headers = {"Content-Type": OCTETS, "Accept": OCTETS, "Authorization": f"Bearer {token}"}
-    seconds = _seconds_left(agent, onward)
-    try:
-        response = agent.outbound.post(next_hop.endpoint, headers, encode(onward), seconds)
-        if response.status != 200:
-            raise PeerUnreachable(f"the next hop answered HTTP {response.status}")
-        reply = decode_reply(response.body)
     except OutboundTimeout:
         raise TimedOut("the next hop did not answer in time") from None
-    except (OutboundFailed, InvalidPacket):
+    except RefusedByHttp as refused:
+        raise PeerUnreachable(_why_refused(agent, next_hop, refused.status)) from None
+    except ForgedFulfillment:
+        raise WrongCondition("the next hop's fulfillment is not the condition's preimage") from None
+    except (OutboundFailed, PaymentFailed):
         raise PeerUnreachable("the next hop does not answer") from None
     if isinstance(reply, Reject):
         raise NextHopRejected(reply)
-    if sha256(reply.fulfillment).digest() != onward.condition:
-        raise WrongCondition("the next hop's fulfillment is not the condition's preimage")
     return reply
+
+
+def _why_refused(agent: Agent, next_hop: Peer, status: int) -> str:
+    if status != UNAUTHORIZED:
+        return f"the next hop answered HTTP {status}"
+    remedy = f"`farthing peers add NAME --pubkey {agent.settings.pubkey}` there makes us known"
+    told = agent.part(_refused_by)
+    if next_hop.id not in told:  # once for each: every packet would say so
+        told.add(next_hop.id)
+        log.warning("peer %s does not know us (HTTP 401): %s", next_hop.id, remedy)
+    return f"the next hop does not know us (HTTP 401): {remedy}"
+
+
+def _refused_by(_agent: Agent) -> set[str]:
+    return set()
 
 
 def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:

@@ -2,21 +2,27 @@
 author; and what a paid subscription costs. Nothing is kept: the condition follows from the event.
 """
 
+from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from secrets import token_bytes
 from typing import Any
 
 from farthing.btp_nips.errors import MessageRefused
 from farthing.btp_nips.filter_sets import check_filters
 from farthing.btp_nips.messages import TTL_MAX, TTL_MIN, Model
+from farthing.connector.purse_accounts import offer_of, read_amount, read_key
 from farthing.context import Agent
 from farthing.ilp.condition import condition_of, quote_fulfillment
 from farthing.ilp.packet import DATA_MAX
+from farthing.ilp.purse import purse_address, purse_fulfillment
 from farthing.nostr.events import Event, parse_event, verify
 from farthing.nostr.filters import parse_filter
 from farthing.nostr.kinds import MAX_KIND
 from farthing.ports.http import BadRequest
-from farthing.relay.price import encoded_size, unpayable, writes_free
+from farthing.relay.price import encoded_size, writes_free
+
+_PURSE_DATA_LENGTH = 32
 
 
 class InvalidQuoteRequest(BadRequest):
@@ -26,9 +32,12 @@ class InvalidQuoteRequest(BadRequest):
 def quote(agent: Agent, body: Mapping[str, Any]) -> dict[str, Any]:
     """The quote for a request's body: `{"event": …}`, or `{"kind": …, "size": …, "tags": …}`, where
     tags, if there, is the number of different indexed tags, or
-    `{"subscription": {"model": …, "filters": …, "ttl": …}}`."""
+    `{"subscription": {"model": …, "filters": …, "ttl": …}}`, or `{"purse": …, "amount": …}`, with
+    an amount or without."""
     if "subscription" in body:
         return quote_subscription(agent, body["subscription"])
+    if "purse" in body:
+        return quote_purse(agent, body["purse"], body.get("amount"))
     if "event" not in body:
         return quote_size(agent, body.get("kind"), body.get("size"), body.get("tags", 0))
     event = parse_event(body["event"])
@@ -36,19 +45,22 @@ def quote(agent: Agent, body: Mapping[str, Any]) -> dict[str, Any]:
     return quote_event(agent, event)
 
 
-def quote_event(agent: Agent, event: Event) -> dict[str, Any]:
+def quote_event(agent: Agent, event: Event, payer: str = "") -> dict[str, Any]:
+    """What storing the event costs. A packet that pays for it has the condition; where no packet
+    has room for the event, only a purse can pay, the author's or the one of `payer`."""
     settings = agent.settings
     size = encoded_size(event)
     free = writes_free(settings, event.pubkey)
     price = 0 if free else settings.tariff.price_event(event, size)
-    if price and size > DATA_MAX:
-        raise InvalidQuoteRequest(unpayable(size))
+    answer = _quote(agent, price, event.kind, size) | {"event_id": event.id}
+    if price:
+        answer["purse"] = offer_of(settings, payer or event.pubkey)
+    if size > DATA_MAX:
+        del answer["destination"]
+        return answer
     owner = bytes.fromhex(settings.secret_key)
     condition = condition_of(quote_fulfillment(owner, bytes.fromhex(event.id)))
-    return _quote(agent, price, event.kind, size) | {
-        "event_id": event.id,
-        "condition": condition.hex(),
-    }
+    return answer | {"condition": condition.hex()}
 
 
 def quote_size(agent: Agent, kind: object, size: object, tags: object = 0) -> dict[str, Any]:
@@ -80,14 +92,29 @@ def quote_subscription(agent: Agent, wanted: object) -> dict[str, Any]:
     return quoted | _where(agent)
 
 
+def quote_purse(agent: Agent, purse: object, amount: object) -> dict[str, Any]:
+    """A plain packet that fills a purse, for a payer who is not its owner. The data is new each
+    time, so that no two payments are taken for one."""
+    key = bytes.fromhex(read_key(purse))
+    owner = bytes.fromhex(agent.settings.secret_key)
+    data = token_bytes(_PURSE_DATA_LENGTH)
+    answer = _offer(agent) | {
+        "destination": purse_address(agent.settings.own_ilp_address, key),
+        "data": b64encode(data).decode("ascii"),
+        "condition": condition_of(purse_fulfillment(owner, key, data)).hex(),
+    }
+    return answer if amount is None else answer | {"amount": str(read_amount(amount))}
+
+
 def _quote(agent: Agent, price: int, kind: int, size: int) -> dict[str, Any]:
+    return _offer(agent) | {"price": str(price), "kind": kind, "size": size}
+
+
+def _offer(agent: Agent) -> dict[str, Any]:
     settings = agent.settings
     return {
-        "price": str(price),
         "asset_code": settings.asset_code,
         "asset_scale": settings.asset_scale,
-        "kind": kind,
-        "size": size,
         **_where(agent),
     }
 

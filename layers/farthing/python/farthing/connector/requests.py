@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from farthing.connector import steps as connector
+from farthing.connector.exchange import OCTETS as OCTETS
 from farthing.connector.known_peers import known_peers
 from farthing.context import Agent
 from farthing.ilp.tokens import InvalidToken, jwt_subject, looks_like_jwt, unseal, verify_jwt
@@ -15,7 +16,6 @@ from farthing.ports.http import HttpError, bearer_token
 from farthing.ports.outbound import NotRegistered, check_registered
 from farthing.store.ledger import Peer
 
-OCTETS = "application/octet-stream"
 # The second is what `ilp-plugin-http` sends.
 _MEDIA_TYPES = frozenset({OCTETS, "application/ilp+octet-stream"})
 # Type, lengths, amount, expiry, condition, and the longest address and data there are.
@@ -28,10 +28,11 @@ _CALLBACK_SECONDS = 10.0
 class Answer:
     status: int
     body: bytes = b""
+    media_type: str = OCTETS
 
 
 def receive_packet(agent: Agent, headers: Mapping[str, str], body: bytes) -> Answer:
-    """Answer `POST /ilp`. Header names are lower case."""
+    """Answer `POST /ilp`, in the media type that was sent. Header names are lower case."""
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in _MEDIA_TYPES:
         raise HttpError(400, f"the packet goes as {OCTETS}")
@@ -42,7 +43,7 @@ def receive_packet(agent: Agent, headers: Mapping[str, str], body: bytes) -> Ans
     if len(request_id) > _MAX_REQUEST_ID or not (request_id.isascii() and request_id.isprintable()):
         raise HttpError(400, f"Request-Id is not at most {_MAX_REQUEST_ID} printable characters")
     if not is_asynchronous(headers):
-        return Answer(200, connector.handle(agent, peer, body, request_id))
+        return Answer(200, connector.handle(agent, peer, body, request_id), media_type)
     if not request_id or not callback:
         raise HttpError(400, "an asynchronous request names a Request-Id and a Callback-Url")
     try:
@@ -50,7 +51,7 @@ def receive_packet(agent: Agent, headers: Mapping[str, str], body: bytes) -> Ans
     except NotRegistered as error:
         raise HttpError(400, f"Callback-Url: {error}") from None
     reply = connector.handle(agent, peer, body, request_id)
-    named = {"Content-Type": OCTETS, "Request-Id": request_id}
+    named = {"Content-Type": media_type, "Request-Id": request_id}
     agent.outbound.call_back(callback, named, reply, _CALLBACK_SECONDS)
     return Answer(202)
 

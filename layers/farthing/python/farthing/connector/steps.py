@@ -43,6 +43,9 @@ from farthing.store.ledger import Peer
 
 log = logging.getLogger("farthing")
 
+_CODES = frozenset(str(code) for code in Code)
+_UNKNOWN_CODE = "unknown"
+
 Step = Callable[[Agent, IncomingPacket], Fulfill | Reject | None]
 
 INCOMING: Sequence[Step] = (
@@ -121,5 +124,7 @@ def _measure(agent: Agent, reply: Fulfill | Reject, seconds: float) -> None:
     if isinstance(reply, Fulfill):
         agent.meter.count(Metric.PACKETS_FULFILLED)
     else:
-        agent.meter.count(Metric.PACKETS_REJECTED, code=str(reply.code))
+        # A next hop may reject with any three letters. Only codes that exist become metrics.
+        code = str(reply.code) if reply.code in _CODES else _UNKNOWN_CODE
+        agent.meter.count(Metric.PACKETS_REJECTED, code=code)
     agent.meter.count(Metric.PACKET_MILLISECONDS, round(seconds * 1000))

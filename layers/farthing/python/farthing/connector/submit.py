@@ -1,21 +1,24 @@
-"""Publishing by plain HTTP: a free event is stored, any other is answered with its price."""
+"""Publishing by plain HTTP. A free event is stored. Any other is paid from the purse of the key
+that has signed the request, or answered with its price."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from farthing.connector.quotes import quote_event
 from farthing.context import Agent
 from farthing.nostr.events import parse_event, verify
 from farthing.ports.http import PaymentRequired
-from farthing.relay.policies import check_policies
-from farthing.relay.price import price_of
-from farthing.relay.publish import store_unpaid
+from farthing.relay.publish import publish_alone
+from farthing.relay.purses import PaymentNeeded
 
 
-def submit_event(agent: Agent, body: object) -> dict[str, Any]:
+def submit_event(agent: Agent, body: object, keys: Sequence[str] = ()) -> dict[str, Any]:
+    """`keys` are those that have signed the request."""
     event = parse_event(body)
     verify(event)
-    check_policies(agent, event)  # nobody pays for what would be refused all the same
-    if price_of(agent.settings, event):
-        raise PaymentRequired("storing this event costs money", quote_event(agent, event))
-    note = store_unpaid(agent, event)
+    try:
+        note = publish_alone(agent, event, keys)
+    except PaymentNeeded as needed:
+        offer = quote_event(agent, event, payer=keys[0] if keys else event.pubkey)
+        raise PaymentRequired(str(needed), offer) from None
     return {"id": event.id, "stored": True, "message": note}

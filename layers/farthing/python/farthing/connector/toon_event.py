@@ -21,10 +21,14 @@ from farthing.relay.fan_out import fan_out
 from farthing.relay.policies import check_policies
 from farthing.relay.price import writes_free
 from farthing.store.events import Outcome, StoredEvent
-from farthing.store.payment import Payment
+from farthing.store.payment import BORROWED, Payment
 from farthing.store.receipts import Receipt, Stored
 
 log = logging.getLogger("farthing")
+
+_JSON_BEGINS = (b"{", b"[", b'"', b" ", b"\n", b"\t", b"\r")
+# A payer who reads this needs to pay nobody: the event is where it was to go.
+STORED_ALREADY = "the event is stored already"
 
 
 class ToonEvent(Purchase):
@@ -88,8 +92,8 @@ class ToonEvent(Purchase):
         known = len(found) > 1 and found[1] is not None
         if known or (stored is not None and receipt.has_paid(stored.payment)):
             return True
-        if stored is not None:
-            raise RefusedByReceiver("the event is stored already")
+        if stored is not None and stored.payment != BORROWED:
+            raise RefusedByReceiver(STORED_ALREADY)
         return False
 
     def commit(self, payment: Payment) -> None:
@@ -128,6 +132,8 @@ class ToonEvent(Purchase):
 
 
 def read_event(data: bytes) -> Event:
+    if data[:1] in _JSON_BEGINS and _is_json(data):
+        raise UnexpectedPayment("expected TOON, got JSON")
     try:
         fields = loads(data)
     except InvalidToon as error:
@@ -140,10 +146,18 @@ def read_event(data: bytes) -> Event:
     return event
 
 
+def _is_json(data: bytes) -> bool:
+    try:
+        orjson.loads(data)
+    except ValueError:
+        return False
+    return True
+
+
 def _check_outcome(outcome: Outcome) -> None:
     match outcome:
         case Outcome.DUPLICATE:
-            raise RefusedByReceiver("the event is stored already")
+            raise RefusedByReceiver(STORED_ALREADY)
         case Outcome.SUPERSEDED:
             raise RefusedByReceiver("a newer version is stored")
         case Outcome.DELETED:

@@ -4,6 +4,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import parse_qsl
 
 import orjson
 
@@ -25,6 +26,8 @@ CORS = {
     "Access-Control-Expose-Headers": "*",
 }
 
+_MOST_FIELDS = 20
+
 
 def web_handler(serve: Callable[[Agent, Event], Response]) -> Handler:
     """A handler for HTTP routes. Errors become problem documents here and nowhere else."""
@@ -35,7 +38,7 @@ def web_handler(serve: Callable[[Agent, Event], Response]) -> Handler:
         try:
             return serve(agent, event)
         except HttpError as error:
-            return problem(error.status, str(error), error.more)
+            return problem(error.status, str(error), error.more, error.scheme)
         except InvalidEvent as error:
             return problem(400, str(error))
         except Refused as refused:
@@ -60,6 +63,15 @@ def parameter(event: Event, name: str) -> str:
     """The value of a parameter in the route's path."""
     value: str = event["pathParameters"][name]
     return value
+
+
+def query_value(event: Event, name: str) -> str:
+    """The value of a parameter in the query, empty where there is none."""
+    query: str = event.get("rawQueryString") or ""
+    try:
+        return dict(parse_qsl(query, max_num_fields=_MOST_FIELDS)).get(name, "")
+    except ValueError:
+        raise BadRequest(f"expected at most {_MOST_FIELDS} parameters in the query") from None
 
 
 def header(event: Event, name: str) -> str:
@@ -90,18 +102,50 @@ def json_body(event: Event, most: int) -> dict[str, Any]:
     return value
 
 
-def problem(status: int, detail: str, more: Mapping[str, Any] | None = None) -> Response:
+def problem(
+    status: int, detail: str, more: Mapping[str, Any] | None = None, scheme: str = "Bearer"
+) -> Response:
     """An error that programs can read (RFC 9457)."""
     title = HTTPStatus(status).phrase
     body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
     response = json_answer(status, {**body, **(more or {})}, "application/problem+json")
     if status == HTTPStatus.UNAUTHORIZED:
-        response["headers"]["WWW-Authenticate"] = "Bearer"
+        response["headers"]["WWW-Authenticate"] = scheme
     return response
 
 
-def octets_answer(status: int, body: bytes) -> Response:
-    response = answer(status, b64encode(body).decode(), "application/octet-stream")
+def html_answer(status: int, page: str, headers: Mapping[str, str]) -> Response:
+    response = answer(status, page, "text/html; charset=utf-8")
+    response["headers"].update(headers)
+    return response
+
+
+def redirect(location: str) -> Response:
+    response = answer(303)
+    response["headers"]["Location"] = location
+    return response
+
+
+def url_of(agent: Agent, event: Event) -> str:
+    """The URL of a request as its client knows it: at our public address, or where none is set, at
+    the host that the client asked for."""
+    settings = agent.settings
+    is_public = settings.web_url or settings.relay_url
+    base = settings.http_url if is_public else f"http://{header(event, 'host')}"
+    query = event.get("rawQueryString") or ""
+    return f"{base}{path_of(event)}{'?' if query else ''}{query}"
+
+
+def accepts(event: Event, media_type: str) -> bool:
+    """Whether the client names the media type among those that it accepts."""
+    named = (part.partition(";")[0].strip() for part in header(event, "accept").lower().split(","))
+    return media_type in named
+
+
+def octets_answer(
+    status: int, body: bytes, media_type: str = "application/octet-stream"
+) -> Response:
+    response = answer(status, b64encode(body).decode(), media_type)
     return {**response, "isBase64Encoded": True}
 
 

@@ -1,5 +1,6 @@
 """What a connector keeps of a packet that it forwards: a fixed part, and millionths of the amount,
-but never less than a least fee. A packet of amount 0 has nothing that could be kept.
+but never less than a least fee. A connector whose fees are both 0 keeps nothing, and of a packet of
+amount 0 there is nothing to keep.
 
 Routes are compared before anybody knows what a packet will carry. A share counts then as what it
 takes of a typical packet.
@@ -10,4 +11,6 @@ MILLION = 1_000_000
 
 
 def forwarding_fee(fixed: int, ppm: int, amount: int, least: int = 0) -> int:
-    return max(fixed + amount * ppm // MILLION, least) if amount else 0
+    if not amount or not (fixed or ppm):
+        return 0
+    return max(fixed + amount * ppm // MILLION, least)

@@ -11,6 +11,7 @@ class Kind(IntEnum):
     REQUEST_TO_VANISH = 62  # NIP-62
     GIFT_WRAP = 1059  # NIP-59
     REPORT = 1984  # NIP-56
+    RELAY_LIST = 10002  # NIP-65
     ILP_PEER_INFO = 10032  # ILP-gated relay
     ROUTE_ANNOUNCEMENT = 10033  # ILP-gated relay
     CLIENT_AUTH = 22242  # NIP-42

@@ -12,6 +12,8 @@ from typing import Any
 class HttpError(Exception):
     """A request that is answered with an HTTP error. `more` goes into the problem document."""
 
+    scheme = "Bearer"  # by which a request is authorized, for whoever is answered 401
+
     def __init__(
         self, status: int, reason: str, more: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
@@ -28,6 +30,17 @@ class BadRequest(HttpError):
 class Unauthorized(HttpError):
     def __init__(self, reason: str) -> None:
         super().__init__(401, reason)
+
+
+class NotSigned(Unauthorized):
+    """The request has no signature of a Nostr key, or a wrong one (NIP-98)."""
+
+    scheme = "Nostr"
+
+
+class Forbidden(HttpError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(403, reason)
 
 
 class PaymentRequired(HttpError):

@@ -3,6 +3,7 @@
 from typing import Any
 
 from farthing import __version__
+from farthing.ilp.purse import PURSE_SEGMENT
 from farthing.nostr.messages import MAX_SUBSCRIPTION_ID
 from farthing.settings import Settings
 
@@ -25,7 +26,7 @@ def relay_information(settings: Settings) -> dict[str, Any]:
         "software": "farthing",
         "version": __version__,
         "limitation": _limitation(settings),
-        "payments_url": f"{settings.http_url}/v1/quotes",
+        "payments_url": settings.purses_url,
         "fees": _fees(settings),
         # Our own: all that a payer needs besides its own key and a token.
         "ilp": {
@@ -33,6 +34,9 @@ def relay_information(settings: Settings) -> dict[str, Any]:
             "endpoint": settings.ilp_url,
             "asset_code": settings.asset_code,
             "asset_scale": settings.asset_scale,
+            "quotes": f"{settings.http_url}/v1/quotes",
+            # A key's purse: its page and payment pointer, and its address, are these and the key.
+            "purses": {"url": settings.purses_url, "address": purses_address(settings)},
         },
     }
     if settings.is_free:
@@ -40,6 +44,10 @@ def relay_information(settings: Settings) -> dict[str, Any]:
     if not document["fees"]:
         del document["fees"]
     return {name: value for name, value in document.items() if value != ""}
+
+
+def purses_address(settings: Settings) -> str:
+    return f"{settings.own_ilp_address}.{PURSE_SEGMENT}"
 
 
 def _fees(settings: Settings) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What a given event costs here, its author considered."""
 
-from farthing.ilp.packet import DATA_MAX
+from typing import NamedTuple
+
 from farthing.ilp.toon import NotEncodable, dumps_event
 from farthing.nostr.events import Event
 from farthing.settings import Settings
@@ -11,15 +12,24 @@ def writes_free(settings: Settings, pubkey: str) -> bool:
     return pubkey == settings.pubkey or pubkey in settings.free_pubkeys
 
 
-def price_of(settings: Settings, event: Event) -> int:
+class Charge(NamedTuple):
+    price: int
+    size: int  # of the encoding that the price is for; 0 where there is no price
+
+
+_NOTHING = Charge(0, 0)
+
+
+def charge_for(settings: Settings, event: Event) -> Charge:
     """The price of an event that has not been encoded yet: of the encoding that we would make."""
     if writes_free(settings, event.pubkey) or not settings.tariff.may_charge(event.kind):
-        return 0
-    return settings.tariff.price_event(event, encoded_size(event))
+        return _NOTHING
+    size = encoded_size(event)
+    return Charge(settings.tariff.price_event(event, size), size)
 
 
-def unpayable(size: int) -> str:
-    return f"{size} bytes are more than a packet has room for, which are {DATA_MAX}"
+def price_of(settings: Settings, event: Event) -> int:
+    return charge_for(settings, event).price
 
 
 def encoded_size(event: Event) -> int:

@@ -1,7 +1,8 @@
-"""EVENT: check an event, see that it may be written without payment, and store it."""
+"""EVENT: check an event, see that it is free or paid from a purse, and store it."""
+
+from collections.abc import Sequence
 
 from farthing.context import Agent
-from farthing.ilp.packet import DATA_MAX
 from farthing.nostr.events import Event, InvalidEvent, parse_event, verify
 from farthing.nostr.kinds import Keeping
 from farthing.nostr.messages import ClientMessage, Prefix, Refused, ok
@@ -9,7 +10,8 @@ from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller
 from farthing.relay.fan_out import fan_out
 from farthing.relay.policies import check_policies
-from farthing.relay.price import encoded_size, price_of, unpayable
+from farthing.relay.price import charge_for
+from farthing.relay.purses import check_protected, store_priced
 from farthing.store.events import Outcome
 
 
@@ -40,11 +42,15 @@ def _refusal(agent: Agent, event_id: str, reason: str) -> str:
 
 
 def publish(agent: Agent, caller: Caller, event: Event) -> str:
-    """Store an event that came without payment. What OK says beside true; Refused otherwise."""
+    """Store an event that came without a packet: free, or paid from a purse. What OK says beside
+    true; Refused otherwise."""
     check_policies(agent, event)
-    check_free(agent, event)
-    if event.is_protected and event.pubkey not in caller.arrive().pubkeys:
-        raise Refused(Prefix.AUTH_REQUIRED, "only its author may publish this event (NIP-70)")
+    charge = charge_for(agent.settings, event)
+    if charge.price:
+        identify = lambda: caller.arrive().proven  # noqa: E731
+        return outcome_note(agent, store_priced(agent, event, charge, identify))
+    if event.is_protected:
+        check_protected(event, caller.arrive().proven)
     if event.keeping is Keeping.EPHEMERAL:
         caller.arrive()
         fan_out(agent, [event])
@@ -54,29 +60,17 @@ def publish(agent: Agent, caller: Caller, event: Event) -> str:
     return outcome_note(agent, agent.events.save(event, beside=caller.arrive))
 
 
-def store_unpaid(agent: Agent, event: Event) -> str:
-    """Store an event that is free and has passed the policies, and that came without a connection:
-    nobody has proved to be its author."""
-    if event.is_protected:
-        raise Refused(Prefix.AUTH_REQUIRED, "only its author may publish this event (NIP-70)")
+def publish_alone(agent: Agent, event: Event, keys: Sequence[str]) -> str:
+    """The same without a connection. `keys` are those that the request has proved."""
+    check_policies(agent, event)
+    charge = charge_for(agent.settings, event)
+    if charge.price:
+        return outcome_note(agent, store_priced(agent, event, charge, lambda: keys))
+    check_protected(event, keys)
     if event.keeping is Keeping.EPHEMERAL:
         fan_out(agent, [event])
         return ""
     return outcome_note(agent, agent.events.save(event))
-
-
-def check_free(agent: Agent, event: Event) -> None:
-    price = price_of(agent.settings, event)
-    if price:
-        size = encoded_size(event)
-        if size > DATA_MAX:
-            raise Refused(Prefix.INVALID, unpayable(size))
-        settings = agent.settings
-        raise Refused(
-            Prefix.RESTRICTED,
-            f"storing this event costs {price} {settings.tariff.unit}, paid by ILP to"
-            f" {settings.own_ilp_address} at {settings.ilp_url}",
-        )
 
 
 def outcome_note(agent: Agent, outcome: Outcome) -> str:

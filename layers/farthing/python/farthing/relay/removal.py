@@ -42,10 +42,15 @@ def remove_author(agent: Agent, pubkey: str) -> None:
     _begin(agent, Removal(pubkey, _FOR_EVER))
 
 
+def asks_us_to_vanish(agent: Agent, request: Event) -> bool:
+    """Whether a request to vanish names this relay, or all."""
+    return bool({*request.values("relay")} & {ALL_RELAYS, *_own_urls(agent)})
+
+
 def vanish_if_asked(agent: Agent, request: Event) -> None:
     """Honour a request to vanish that names this relay, or all: what the key wrote until then goes,
     and the gift wraps to it."""
-    if not {*request.values("relay")} & {ALL_RELAYS, *_own_urls(agent)}:
+    if not asks_us_to_vanish(agent, request):
         return
     _begin(agent, Removal(request.pubkey, request.created_at, gift_wraps=True))
 

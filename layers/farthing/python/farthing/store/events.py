@@ -6,14 +6,14 @@ that a crash leaves at worst a posting that points nowhere, and never an event t
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import cached_property, partial
 from typing import Any, Generic
 
 from farthing.nostr.events import Event
 from farthing.nostr.kinds import Keeping
-from farthing.store.payment import Payment, raise_if_refused
+from farthing.store.payment import BORROWED, Payment, raise_if_refused
 from farthing.store.postings import Lists, short_value
 from farthing.store.spaces import SPACES, E, Space, Storable
 from farthing.store.table import (
@@ -38,6 +38,7 @@ _ADDRESS = "a"  # sort key of an address
 _ATTEMPTS = 100  # each lost race means that somebody else has got on
 _DELETER = "d#"  # begins the sort key of a deleter that a full tombstone does not name
 _MOST_NAMED = 100
+_DAY = 24 * 3600
 
 
 class Outcome(Enum):
@@ -78,9 +79,16 @@ def event_item(event: Storable, written: int, payment: Payment | None = None) ->
     }
     if payment is not None:
         item["r"] = payment.reference
-    if event.expiration is not None:
-        item[EXPIRES] = event.expiration
+    expires = expiry_of(event, payment)
+    if expires is not None:
+        item[EXPIRES] = expires
     return item
+
+
+def expiry_of(event: Storable, payment: Payment | None) -> int | None:
+    """When the event goes: by its author's word, or when a loan ends."""
+    loan = None if payment is None else payment.expires
+    return min((each for each in (event.expiration, loan) if each is not None), default=None)
 
 
 def event_key(space: Space[Any], event_id: str) -> Key:
@@ -139,6 +147,10 @@ class EventStore(Generic[E]):
         found = (stored_event(self.space, pk, item) for (pk, _), item in items.items())
         return {event.id: event for event in found if event is not None}
 
+    def at_address(self, address: str) -> EventRecord[E] | None:
+        """The version that stands at an address, `kind:pubkey:name`."""
+        return self._current_version(self._address(self._address_key(address)))
+
     def was_here(self, event_id: str) -> bool:
         """Whether the event is stored, or was until its author deleted it."""
         return self._engine.get(Table.EVENTS, *event_key(self.space, event_id)) is not None
@@ -153,13 +165,18 @@ class EventStore(Generic[E]):
 
         `beside` is run next to the first round trip; if it raises, the event is not stored. A
         payment is made in the transaction that commits the event; PaymentRefused if it cannot be.
+        A loan never takes anything from an event that stands by right, and gives way to it.
         """
         if event.keeping is Keeping.EPHEMERAL:
             raise ValueError("an ephemeral event is never stored")
         if event.address is not None:
             return self._save_version(event, event.address, beside, payment)
-        self._engine.together(beside, lambda: self._write_postings(event))
+        if payment is not None and payment.is_loan and self._stands(event, payment):
+            return Outcome.DUPLICATE  # before its postings would get an end that it does not have
+        self._engine.together(beside, lambda: self._write_postings(event, payment))
         outcome = self._save_once(event, payment)
+        if outcome is Outcome.DUPLICATE and payment is not None and payment.is_loan:
+            self._write_postings(event, None)  # stored by right in this very moment
         if outcome is Outcome.DELETED:
             self._drop_postings(event)  # for good: nobody can store it any more
         if event.kind == self.space.deletion_kind and outcome is not Outcome.DELETED:
@@ -177,6 +194,8 @@ class EventStore(Generic[E]):
             except ConditionFailed as failure:
                 if failure.current is None:  # gone between the two looks
                     condition = Absent()
+                elif _gives_way(failure.current, payment):
+                    condition = Equals("r", BORROWED)
                 elif "j" in failure.current:
                     return Outcome.DUPLICATE
                 elif (over := self._over_tombstone(event, failure.current)) is None:
@@ -209,16 +228,21 @@ class EventStore(Generic[E]):
         _, current = self._engine.together(beside, lambda: self._address(key))
         for attempt in range(_ATTEMPTS):
             refusal = _refusal(event, current)
-            if refusal is Outcome.DUPLICATE and self.get(event.id) is None:
-                refusal = Outcome.DELETED  # by id: the address does not know of it
+            if refusal is Outcome.DUPLICATE:
+                refusal, condition = self._same_version(event, payment, condition)
             if attempt and refusal in (Outcome.DELETED, Outcome.SUPERSEDED):
                 self._drop_postings(event)
             if refusal is not None:
                 return refusal
-            _, replaced = self._engine.together(
-                lambda: self._write_postings(event),
-                partial(self._current_version, current),
-            )
+            if payment is not None and payment.is_loan:
+                replaced = self._current_version(current)
+                payment = _as_lasting_as(replaced, payment)
+                self._write_postings(event, payment)
+            else:
+                _, replaced = self._engine.together(
+                    partial(self._write_postings, event, payment),
+                    partial(self._current_version, current),
+                )
             item = event_item(event, self._now, payment)
             writes = self._replacement(event, key, current, condition, item)
             try:
@@ -232,12 +256,31 @@ class EventStore(Generic[E]):
                         self._drop_postings(event)
                         return Outcome.DELETED
                     condition = over
+                elif standing is not None and _gives_way(standing, payment):
+                    condition = Equals("r", BORROWED)
                 current = self._address(key)
                 continue
-            if replaced is not None:
+            if replaced is not None and replaced.id != event.id:
                 self._drop_postings(replaced.event)
             return Outcome.STORED
         raise Contended("the address is being written by others")
+
+    def _stands(self, event: E, payment: Payment) -> bool:
+        item = self._engine.get(Table.EVENTS, *event_key(self.space, event.id))
+        return item is not None and "j" in item and not _gives_way(item, payment)
+
+    def _same_version(
+        self, event: E, payment: Payment | None, condition: Condition
+    ) -> tuple[Outcome | None, Condition]:
+        """What becomes of a version whose address names it already, and on which condition."""
+        item = self._engine.get(Table.EVENTS, *event_key(self.space, event.id))
+        if item is None:  # its loan has ended
+            return None, condition
+        if "j" not in item:  # deleted by id: the address does not know of it
+            return Outcome.DELETED, condition
+        if _gives_way(item, payment):
+            return None, Equals("r", BORROWED)
+        return Outcome.DUPLICATE, condition
 
     def _address_key(self, address: str) -> Key:
         kind, pubkey, name = address.split(":", 2)
@@ -249,8 +292,9 @@ class EventStore(Generic[E]):
     def _current_version(self, address: Item | None) -> EventRecord[E] | None:
         return self.get(address["id"]) if address and "id" in address else None
 
-    def _write_postings(self, event: E) -> None:
-        self._engine.write_batch(self.lists.postings(event, self._now), deferred=True)
+    def _write_postings(self, event: E, payment: Payment | None) -> None:
+        postings = self.lists.postings(event, self._now, expiry_of(event, payment))
+        self._engine.write_batch(postings, deferred=True)
 
     def _drop_postings(self, event: E) -> None:
         keys = self.lists.keys(event)
@@ -348,7 +392,7 @@ class EventStore(Generic[E]):
             _address_put(key, current, address),
             Put(Table.EVENTS, *event_key(self.space, event.id), item, condition),
         ]
-        if current is not None and "id" in current:
+        if current is not None and current.get("id", event.id) != event.id:
             writes.append(Delete(Table.EVENTS, *event_key(self.space, current["id"])))
         return writes
 
@@ -378,6 +422,24 @@ class EventStore(Generic[E]):
             return _with_deleter(current, pubkey)
         mine = current["p"] == pubkey and current["k"] != self.space.deletion_kind
         return ({"by": [pubkey]} if mine else None), Equals("p", pubkey)
+
+
+def _as_lasting_as(replaced: EventRecord[Any] | None, loan: Payment) -> Payment:
+    """A version on loan that replaces one that was to stay, stays as well."""
+    if replaced is None or replaced.payment == BORROWED:
+        return loan
+    return replace(loan, expires=None)
+
+
+def _gives_way(item: Item, payment: Payment | None) -> bool:
+    """Whether a stored event is borrowed, and whoever stores it now keeps it longer: by right, or
+    on a loan that ends a day later or more."""
+    if item.get("r") != BORROWED or "j" not in item:
+        return False
+    if payment is None or not payment.is_loan:
+        return True
+    ends = item.get(EXPIRES)
+    return ends is not None and payment.expires is not None and ends + _DAY <= payment.expires
 
 
 def _with_deleter(tombstone: Item, pubkey: str) -> tuple[Item | None, Condition]:

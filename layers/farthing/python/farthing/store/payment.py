@@ -10,10 +10,18 @@ from farthing.store.table import Item, TransactionCancelled, TransactWrite
 class Payment:
     writes: Sequence[TransactWrite]
     reference: str  # kept with what was paid for: it leads back to the receipt
+    expires: int | None = None  # when the event goes, where it is kept for a time only
+
+    @property
+    def is_loan(self) -> bool:
+        """Whether nobody paid, and the event gives way to whoever does."""
+        return self.reference == BORROWED
 
 
 # What the owner brings in costs nobody anything: imports, syncs, what the agent gathers.
 OWNER = Payment((), "owner")
+# The reference of events that were read elsewhere and are kept for a time. Nobody paid for them.
+BORROWED = "borrowed"
 # What gives room back is free: a deletion of something that its author has stored here.
 ROOM = Payment((), "room")
 

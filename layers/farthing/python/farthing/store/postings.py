@@ -145,10 +145,10 @@ class Lists:
         yield self._of_all(shard)
         yield from dict.fromkeys(self.by_tag(key, value) for key, value in event.indexed_tags())
 
-    def postings(self, event: Storable, written: int) -> list[Put]:
+    def postings(self, event: Storable, written: int, expires: int | None) -> list[Put]:
         item: Item = {"k": event.kind, "p": event.pubkey, "w": written}
-        if event.expiration is not None:
-            item = {**item, EXPIRES: event.expiration}
+        if expires is not None:
+            item = {**item, EXPIRES: expires}
         return [Put(Table.POSTINGS, pk, sk, item) for pk, sk in self.keys(event)]
 
     def keys(self, event: Storable) -> list[tuple[str, str]]:

@@ -117,6 +117,11 @@ def reference_of(key: str) -> str:
     return f"purse#{key}"
 
 
+def drawn_once(event_id: str) -> Put:
+    """For the transaction of a draw for an event that is not stored: it can be made only once."""
+    return Put(Table.LEDGER, f"drawn#{event_id}", _PURSE, {}, Absent())
+
+
 def _place(key: str) -> tuple[str, str]:
     return f"purse#{key}", _PURSE
 

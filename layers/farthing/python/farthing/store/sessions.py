@@ -3,6 +3,7 @@
 What a connection subscribes to stands in `subscriptions`, and goes with the connection.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farthing.store.subscriptions import LISTED, Subscriptions, listing
@@ -31,6 +32,7 @@ class Connection:
     messages: int  # so far, this one included
     base_messages: int  # at the start of the current rate window
     base_time: int
+    proven: Sequence[str] = ()  # the same keys, in the order of their AUTH
 
 
 class Sessions:
@@ -63,7 +65,10 @@ class Sessions:
 
     def authenticate(self, connection: Connection, pubkey: str) -> None:
         # An attribute for each key: two that come side by side do not undo each other.
-        proven = {_PROVEN + pubkey: True}
+        # Its value is the number of the message, so that the order of the keys is known.
+        if pubkey in connection.pubkeys:
+            return
+        proven = {_PROVEN + pubkey: connection.messages}
         self._engine.write(Add(Table.SESSIONS, listing(connection.id), _CONNECTION, {}, proven))
 
     def disconnect(self, connection_id: str) -> None:
@@ -88,12 +93,15 @@ class Sessions:
 
 
 def _connection(connection_id: str, item: Item) -> Connection:
+    proven = sorted((item[name], name) for name in item if name.startswith(_PROVEN))
+    keys = tuple(name.removeprefix(_PROVEN) for _, name in proven)
     return Connection(
         connection_id,
         item.get("challenge", ""),
         item.get("host", ""),
-        frozenset(name.removeprefix(_PROVEN) for name in item if name.startswith(_PROVEN)),
+        frozenset(keys),
         item.get("n", 0),
         item.get("m", 0),
         item.get("t", 0),
+        keys,
     )

@@ -1,0 +1,38 @@
+"""GET /purse/{key}, /purse and /.well-known/pay: a payment pointer for wallets (SPSP), a page for
+people."""
+
+from farthing.connector.purse_accounts import find_key, spsp_answer
+from farthing.connector.purse_page import HEADERS, purse_page, purses_page
+from farthing.context import Agent
+from farthing.handlers.calls import Event, Response
+from farthing.handlers.web import (
+    accepts,
+    html_answer,
+    json_answer,
+    path_of,
+    query_value,
+    redirect,
+    web_handler,
+)
+from farthing.ilp import spsp
+from farthing.relay.purses import page_of
+
+OWNERS = "/.well-known/pay"
+
+
+@web_handler
+def handler(agent: Agent, event: Event) -> Response:
+    settings = agent.settings
+    named = (event.get("pathParameters") or {}).get("key", "")
+    if not named and path_of(event) != OWNERS:
+        chosen = query_value(event, "key").strip()
+        if chosen:
+            return redirect(page_of(settings, find_key(chosen)))
+        return html_answer(200, purses_page(settings), HEADERS)
+    key = find_key(named) if named else settings.pubkey
+    if accepts(event, spsp.MEDIA_TYPE):
+        response = json_answer(200, spsp_answer(agent, key), spsp.MEDIA_TYPE)
+    else:
+        response = html_answer(200, purse_page(settings, key), HEADERS)
+    response["headers"].update({"Cache-Control": spsp.CACHE_CONTROL, "Vary": "Accept"})
+    return response

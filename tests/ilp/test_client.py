@@ -1,0 +1,130 @@
+"""Our own payments: the exchange with a connector, and paying what others keep on the way."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+import orjson
+import pytest
+
+from farthing.connector.client import (
+    ForgedFulfillment,
+    Payment,
+    PaymentFailed,
+    RelayTerms,
+    pay,
+    prepare_payment,
+    send_payment,
+)
+from farthing.connector.exchange import RefusedByHttp
+from farthing.context import Agent
+from farthing.ilp.packet import (
+    Code,
+    Fulfill,
+    Prepare,
+    Reject,
+    decode_prepare,
+    encode,
+)
+from farthing.ports.outbound import Response
+from tests.ilp.paying import note
+from tests.relay.world import ALICE
+
+NOW = datetime(2027, 1, 15, tzinfo=UTC)
+Reply = Callable[[Prepare], Fulfill | Reject]
+
+
+class Connector:
+    def __init__(self, reply: Callable[[Prepare], Response | Fulfill | Reject]) -> None:
+        self.reply = reply
+        self.seen: list[Prepare] = []
+
+    def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
+        assert (url, headers["Authorization"]) == ("http://hop/ilp", "Bearer token")
+        assert 0 < timeout < 60
+        self.seen.append(decode_prepare(body))
+        reply = self.reply(self.seen[-1])
+        return reply if isinstance(reply, Response) else Response(200, encode(reply))
+
+    def call_back(self, *_: object) -> None:
+        raise AssertionError
+
+
+@pytest.fixture
+def payment(agent: Agent) -> Payment:
+    settings = agent.settings
+    terms = RelayTerms(settings.own_ilp_address, "http://hop/ilp", settings.pubkey, settings.tariff)
+    return prepare_payment(note(), ALICE, terms, NOW)
+
+
+def chain(payment: Payment, *hops: Callable[[int], int]) -> Reply:
+    """Connectors that keep something each, and a relay that wants its price."""
+
+    def reply(prepare: Prepare) -> Fulfill | Reject:
+        arrived = prepare.amount
+        for hop in hops:
+            arrived -= hop(arrived)
+        if arrived >= payment.amount:
+            assert payment.fulfillment is not None
+            return Fulfill(payment.fulfillment)
+        told = {"price": str(payment.amount), "received": str(arrived)}
+        code = Code.F04_INSUFFICIENT_DESTINATION_AMOUNT
+        return Reject(code, "g.relay", "too little", orjson.dumps(told))
+
+    return reply
+
+
+def test_without_connectors_in_between_the_price_is_paid_once(payment: Payment) -> None:
+    connector = Connector(chain(payment))
+    paid, reply = pay(connector, "http://hop/ilp", "token", payment, max_fees=0)
+    assert isinstance(reply, Fulfill)
+    assert (paid, len(connector.seen)) == (payment, 1)
+
+
+@pytest.mark.parametrize(
+    "hops",
+    [
+        [lambda _: 100],
+        [lambda amount: amount // 1000],
+        [lambda amount: amount // 10, lambda amount: 7 + amount // 50],
+    ],
+)
+def test_what_connectors_keep_is_paid_on_top(
+    payment: Payment, hops: list[Callable[[int], int]]
+) -> None:
+    connector = Connector(chain(payment, *hops))
+    paid, reply = pay(connector, "http://hop/ilp", "token", payment, max_fees=payment.amount)
+    assert isinstance(reply, Fulfill)
+    assert paid.amount == connector.seen[-1].amount > payment.amount
+    first, last = connector.seen[0], connector.seen[-1]
+    assert (first.condition, first.data) == (last.condition, last.data)
+    assert len(connector.seen) <= 4
+
+
+def test_no_more_than_the_fees_that_are_allowed(payment: Payment) -> None:
+    connector = Connector(chain(payment, lambda _: 100))
+    paid, reply = pay(connector, "http://hop/ilp", "token", payment, max_fees=99)
+    assert isinstance(reply, Reject)
+    assert (paid.amount, len(connector.seen)) == (payment.amount, 1)
+
+
+def test_a_greedy_connector_is_given_up(payment: Payment) -> None:
+    connector = Connector(chain(payment, lambda amount: amount - 1))
+    _, reply = pay(connector, "http://hop/ilp", "token", payment, max_fees=10**12)
+    assert isinstance(reply, Reject)
+    assert len(connector.seen) == 4
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [
+        (Response(401, b""), RefusedByHttp),
+        (Response(502, b"bad gateway"), RefusedByHttp),
+        (Response(200, b"no packet"), PaymentFailed),
+        (Response(200, encode(Fulfill(bytes(32)))), ForgedFulfillment),
+    ],
+)
+def test_answers_that_are_no_reply(
+    payment: Payment, response: Response, error: type[PaymentFailed]
+) -> None:
+    with pytest.raises(error):
+        send_payment(Connector(lambda _: response), "http://hop/ilp", "token", payment)
