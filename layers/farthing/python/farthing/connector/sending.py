@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from farthing.connector.forwarding import exchange, find_way
+from farthing.connector.forwarding import find_way, send_to
 from farthing.context import Agent
 from farthing.ilp.condition import condition_of
 from farthing.ilp.packet import Fulfill, Prepare, to_milliseconds
@@ -30,4 +30,4 @@ def send_free(
         destination=destination,
         data=data,
     )
-    return exchange(agent, peer, prepare)
+    return send_to(agent, peer, prepare)
