@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aws_cdk import Annotations, ArnFormat, CfnOutput, Duration, Stack
-from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
@@ -19,12 +18,13 @@ from farthing.store.table import Table
 from infra.deployment import Deployment
 from infra.job_library import JobLibrary
 from infra.records import removal_policy
-from infra.storage import StorageStack
+from infra.shared import table_arn, told
 
 SCRIPTS = Path(__file__).parents[1] / "glue_jobs"
 EXPORTS, REPORT = "exports", "report"
 _LOGS_WARNING = "@aws-cdk/aws-glue-alpha:unencryptedContinuousLogging"
-_OBJECT_ACTIONS = ("AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject", "PutObjectAcl")
+_WRITE_ACTIONS = ("AbortMultipartUpload", "PutObject", "PutObjectAcl")
+_OBJECT_ACTIONS = (*_WRITE_ACTIONS, "DeleteObject", "GetObject")
 _ROUTES_ACTIONS = ("BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query")
 
 
@@ -70,12 +70,10 @@ class AnalyticsStack(Stack):
         scope: Construct,
         id: str,
         deployment: Deployment,
-        storage: StorageStack,
-        owner: str,
     ) -> None:
-        super().__init__(scope, id)
+        super().__init__(scope, id, stack_name=f"{deployment.prefix}analytics")
         self._deployment = deployment
-        self._tables = storage.tables
+        owner = told(self, deployment, "public-key")
         self.bucket = self._bucket()
         self._library = JobLibrary(self, "JobLibrary")
         wanted = jobs(deployment, owner, self.bucket.bucket_name)
@@ -83,6 +81,9 @@ class AnalyticsStack(Stack):
             self._export(table)
         self.jobs = {name: self._job(name, job) for name, job in wanted.items()}
         CfnOutput(self, "ReportUrl", value=f"s3://{self.bucket.bucket_name}/{REPORT}/report.html")
+
+    def _arn(self, table: Table) -> str:
+        return table_arn(self, self._deployment, table)
 
     def _bucket(self) -> s3.Bucket:
         """Exports are read once; reports are small."""
@@ -105,8 +106,8 @@ class AnalyticsStack(Stack):
             f"{table.capitalize()}ExportRole",
             assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"),
         )
-        _let_export(role, self._tables[table])
-        _let_use(role, self.bucket, EXPORTS)
+        _let_export(role, self._arn(table))
+        _let_write(role, self.bucket, EXPORTS)
         scheduler.CfnSchedule(
             self,
             f"{table.capitalize()}Export",
@@ -118,7 +119,7 @@ class AnalyticsStack(Stack):
                 role_arn=role.role_arn,
                 input=self.to_json_string(
                     {
-                        "TableArn": self._tables[table].table_arn,
+                        "TableArn": self._arn(table),
                         "S3Bucket": self.bucket.bucket_name,
                         "S3Prefix": f"{EXPORTS}/{table}",
                         "ExportFormat": "DYNAMODB_JSON",
@@ -169,22 +170,19 @@ class AnalyticsStack(Stack):
         return made
 
     def _source(self, job: Job) -> dict[str, str]:
-        arns = {
-            f"--{table.value.upper()}_TABLE_ARN": self._tables[table].table_arn
-            for table in job.exports
-        }
+        arns = {f"--{table.value.upper()}_TABLE_ARN": self._arn(table) for table in job.exports}
         return {**arns, "--EXPORT_TO": f"s3://{self.bucket.bucket_name}/{EXPORTS}"}
 
     def _role(self, id: str, job: Job) -> iam.Role:
         role = iam.Role(self, id, assumed_by=iam.ServicePrincipal("glue.amazonaws.com"))
         _let_use(role, self.bucket, EXPORTS, REPORT)
         for table in job.exports:
-            _let_export(role, self._tables[table])
+            _let_export(role, self._arn(table))
         if job.writes_routes:
             role.add_to_policy(
                 iam.PolicyStatement(
                     actions=[f"dynamodb:{action}" for action in _ROUTES_ACTIONS],
-                    resources=[self._tables[Table.ROUTES].table_arn],
+                    resources=[self._arn(Table.ROUTES)],
                 )
             )
         role.add_to_policy(
@@ -198,8 +196,17 @@ class AnalyticsStack(Stack):
         return role
 
 
+def _let_write(role: iam.Role, bucket: s3.IBucket, folder: str) -> None:
+    """DynamoDB writes an export with its caller's rights, and neither reads nor deletes."""
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=[f"s3:{action}" for action in _WRITE_ACTIONS],
+            resources=[bucket.arn_for_objects(f"{folder}/*")],
+        )
+    )
+
+
 def _let_use(role: iam.Role, bucket: s3.IBucket, *folders: str) -> None:
-    """Read and written; DynamoDB writes an export with its caller's rights."""
     role.add_to_policy(
         iam.PolicyStatement(
             actions=["s3:GetBucketLocation", "s3:ListBucket"], resources=[bucket.bucket_arn]
@@ -213,14 +220,10 @@ def _let_use(role: iam.Role, bucket: s3.IBucket, *folders: str) -> None:
     )
 
 
-def _let_export(role: iam.Role, table: dynamodb.ITable) -> None:
+def _let_export(role: iam.Role, table: str) -> None:
     role.add_to_policy(
-        iam.PolicyStatement(
-            actions=["dynamodb:ExportTableToPointInTime"], resources=[table.table_arn]
-        )
+        iam.PolicyStatement(actions=["dynamodb:ExportTableToPointInTime"], resources=[table])
     )
     role.add_to_policy(
-        iam.PolicyStatement(
-            actions=["dynamodb:DescribeExport"], resources=[f"{table.table_arn}/export/*"]
-        )
+        iam.PolicyStatement(actions=["dynamodb:DescribeExport"], resources=[f"{table}/export/*"])
     )

@@ -30,12 +30,19 @@ def build(
     kept = storage(app, "FarthingStorage", deployment)
     gateways = edge(app, "FarthingEdge", deployment)
     relay = RelayStack(
-        app, "FarthingRelay", deployment, kept, gateways, layer_platform=layer_platform
+        app,
+        "FarthingRelay",
+        deployment,
+        only_by_edge=gateways.is_only_way,
+        layer_platform=layer_platform,
     )
+    # Stacks read what those before them tell (see shared.py), and refer to nothing of theirs.
+    relay.add_dependency(kept)
+    relay.add_dependency(gateways)
     if deployment.analytics:
-        AnalyticsStack(app, "FarthingAnalytics", deployment, kept, relay.public_key)
+        AnalyticsStack(app, "FarthingAnalytics", deployment).add_dependency(relay)
     if deployment.operations:
-        OperationsStack(app, "FarthingOperations", deployment, kept, relay)
+        OperationsStack(app, "FarthingOperations", deployment).add_dependency(relay)
 
 
 def main() -> None:

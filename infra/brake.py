@@ -2,23 +2,30 @@
 
 AWS's own budget actions attach policies or stop instances, neither of which ends a Lambda bill. So
 the budget tells a topic, and the topic calls a function that takes the others' concurrency away.
+
+A budget learns of spending hours later. Messages and requests are counted within minutes, so alarms
+on their number tell the same topic.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_budgets as budgets
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as awslambda
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from farthing.surface import RUNS_WHEN_BRAKED
+from farthing.surface import RUNS_WHEN_BRAKED, functions
 from infra.deployment import Deployment
 from infra.functions import FOLDER, NOT_CODE
+from infra.gateway import STAGE
 from infra.records import log_group
+from infra.shared import function_arn, told
 
 _WARN_PERCENT = 80
 
@@ -29,21 +36,46 @@ class Brake(Construct):
         scope: Construct,
         id: str,
         deployment: Deployment,
-        functions: Mapping[str, awslambda.IFunction],
-        told: sns.ITopic,
+        operator: sns.ITopic,
     ) -> None:
         super().__init__(scope, id)
         self._deployment = deployment
-        self.function = self._function(
-            {name: each for name, each in functions.items() if name not in RUNS_WHEN_BRAKED}
-        )
+        self.function = self._function(sorted(functions() - RUNS_WHEN_BRAKED))
         self.spent = sns.Topic(self, "Spent", enforce_ssl=True)
         self.spent.add_subscription(subscriptions.LambdaSubscription(self.function))
-        for topic in (self.spent, told):
-            _let_budgets_publish(topic)
-        self._budget(told)
+        let_publish(self.spent, "cloudwatch.amazonaws.com")
+        if deployment.monthly_budget:
+            for topic in (self.spent, operator):
+                let_publish(topic, "budgets.amazonaws.com")
+            self._budget(operator)
+        if deployment.hourly_messages:
+            self._watch("Messages", "MessageCount", "socket-api-id", operator, Stage=STAGE)
+            self._watch("Requests", "Count", "web-api-id", operator)
 
-    def _function(self, braked: Mapping[str, awslambda.IFunction]) -> awslambda.Function:
+    def _watch(
+        self, id: str, metric: str, api: str, operator: sns.ITopic, **dimensions: str
+    ) -> None:
+        most = self._deployment.hourly_messages
+        alarm = cloudwatch.Alarm(
+            self,
+            id,
+            metric=cloudwatch.Metric(
+                namespace="AWS/ApiGateway",
+                metric_name=metric,
+                dimensions_map={"ApiId": told(Stack.of(self), self._deployment, api), **dimensions},
+                statistic="Sum",
+                period=Duration.hours(1),
+            ),
+            alarm_description=f"{id.lower()} of an hour are over {most}: the relay is stopped",
+            threshold=most,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+            evaluation_periods=1,
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+        for topic in (self.spent, operator):
+            alarm.add_alarm_action(actions.SnsAction(topic))
+
+    def _function(self, braked: Sequence[str]) -> awslambda.Function:
         name = f"{self._deployment.prefix}brake"
         group = log_group(self, "Log", self._deployment, f"/aws/lambda/{name}")
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
@@ -51,7 +83,7 @@ class Brake(Construct):
         role.add_to_policy(
             iam.PolicyStatement(
                 actions=["lambda:DeleteFunctionConcurrency", "lambda:PutFunctionConcurrency"],
-                resources=[each.function_arn for each in braked.values()],
+                resources=[function_arn(Stack.of(self), self._deployment, each) for each in braked],
             )
         )
         bounds = {
@@ -73,7 +105,7 @@ class Brake(Construct):
             environment={"FARTHING_BRAKED": json.dumps(bounds)},
         )
 
-    def _budget(self, told: sns.ITopic) -> None:
+    def _budget(self, operator: sns.ITopic) -> None:
         budgets.CfnBudget(
             self,
             "Budget",
@@ -86,8 +118,8 @@ class Brake(Construct):
                 ),
             ),
             notifications_with_subscribers=[
-                _notification("FORECASTED", 100, told),
-                _notification("ACTUAL", _WARN_PERCENT, told),
+                _notification("FORECASTED", 100, operator),
+                _notification("ACTUAL", _WARN_PERCENT, operator),
                 _notification("ACTUAL", 100, self.spent),
             ],
         )
@@ -106,11 +138,13 @@ def _notification(
     )
 
 
-def _let_budgets_publish(topic: sns.ITopic) -> None:
+def let_publish(topic: sns.ITopic, service: str) -> None:
+    """A topic that has a policy at all, and one against plain HTTP is one, takes nothing more from
+    the account's own alarms and budgets unless it says so."""
     topic.add_to_resource_policy(
         iam.PolicyStatement(
             actions=["sns:Publish"],
-            principals=[iam.ServicePrincipal("budgets.amazonaws.com")],
+            principals=[iam.ServicePrincipal(service)],
             resources=[topic.topic_arn],
             conditions={"StringEquals": {"aws:SourceAccount": Stack.of(topic).account}},
         )

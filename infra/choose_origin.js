@@ -1,12 +1,38 @@
 import cf from 'cloudfront';
 
-// Whoever is not opening a socket is led to the HTTP API. The Upgrade header is not visible to edge
-// functions; the key that goes with it is.
-function handler(event) {
-  const headers = event.request.headers;
-  const accepted = headers.accept ? headers.accept.value : '';
-  if (!headers['sec-websocket-key'] || accepted.includes('application/nostr+json')) {
-    cf.selectRequestOriginById('web');
+// A request goes to the HTTP API where that is certain, and is taken for a socket otherwise: which
+// headers of a handshake an edge function sees is not. Paths that end with a slash stand for all
+// below them; a test holds the list to the routes of the HTTP API.
+const WEB_PATHS = ['/ilp', '/healthz', '/purse', '/purse/', '/v1/', '/accounts/', '/.well-known/'];
+const SOCKET_PATH = '/v1/ws';
+
+function isWebPath(path) {
+  return WEB_PATHS.some((each) => (each.endsWith('/') ? path.startsWith(each) : path === each));
+}
+
+function isWeb(request, path) {
+  if (request.method && request.method !== 'GET') {
+    return true;
   }
-  return event.request;
+  if (path === SOCKET_PATH) {
+    return false;
+  }
+  const headers = request.headers || {};
+  const accepted = headers.accept ? headers.accept.value.toLowerCase() : '';
+  return isWebPath(path) || accepted.includes('nostr+json') || accepted.includes('text/html');
+}
+
+function handler(event) {
+  const request = event.request;
+  const path = request.uri || '/';
+  // Set here and nowhere else: whatever a viewer says about itself under these names is gone.
+  request.headers['x-farthing-viewer'] = { value: event.viewer ? event.viewer.ip : '' };
+  request.headers['x-farthing-path'] = { value: path };
+  if (isWeb(request, path)) {
+    cf.selectRequestOriginById('web');
+  } else {
+    // A WebSocket API knows no paths: one after its stage is refused with 403.
+    request.uri = '/';
+  }
+  return request;
 }

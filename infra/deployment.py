@@ -15,9 +15,9 @@ from infra.permissions import TABLES
 
 # Settings that the stacks know, or that are of one machine: nobody gives them here.
 _NOT_GIVEN = frozenset(
-    {"secret_key", "settlement_token", "purse_token", "peer_token", "table_prefix", "relay_url",
-     "web_url", "host", "port", "data", "workers", "trusted_proxies", "metrics_token", "log_level",
-     "log_format", "address_messages_per_second", "address_message_burst"}
+    {"secret_key", "public_key", "settlement_token", "purse_token", "peer_token", "table_prefix",
+     "relay_url", "web_url", "host", "port", "data", "workers", "trusted_proxies", "metrics_token",
+     "log_level", "log_format", "address_messages_per_second", "address_message_burst"}
 )  # fmt: skip
 
 _DEFAULT_CONCURRENCY = {"ilp": 50, "upkeep": 1, "sweeper": 1}
@@ -27,9 +27,15 @@ _LEAST_WORKERS = 2
 # API Gateway ends a request after 29 seconds. Whoever waits for the next hop must still be there to
 # settle what it answers and, by default, to call an asynchronous sender back.
 _FORWARD_MS, _LONGEST_FORWARD_MS = 18_000, 25_000
+# API Gateway closes a connection on a frame of more bytes, and clients send a message as one frame.
+_LARGEST_FRAME = 32 * 1024
+# A negentropy message travels as twice as many hexadecimal digits, between verb and id.
+_SYNC_FRAME, _SYNC_ENVELOPE = 16_000, 512
 _HOURS = 24
 # Ours are words; what the CDK and its CLI keep in the context has other characters in it.
 _NAME = re.compile(r"[a-z_]+")
+# Stacks, functions and queues are named by it.
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,24}|")
 
 
 def _option(default: Any, about: str) -> Any:
@@ -55,7 +61,8 @@ class Deployment:
     # Sizes
     memory: int = _option(512, "Megabytes of a function")
     memory_of: Mapping[str, int] = _option(
-        lambda: {"negentropy": 1024}, "Megabytes of single functions"
+        lambda: {"negentropy": 1024, "recipients": 1769},
+        "Megabytes of single functions; 1769 are a whole processor",
     )
     concurrency: Mapping[str, int] = _option(
         lambda: dict(_DEFAULT_CONCURRENCY),
@@ -82,6 +89,11 @@ class Deployment:
     route_metrics: bool = _option(False, "API Gateway's metrics of each route, $0.30 a month each")
     monthly_budget: int = _option(
         50, "US dollars a month of the whole account, after which the relay stops; 0 is no bound"
+    )
+    hourly_messages: int = _option(
+        1_000_000,
+        "WebSocket messages, and HTTP requests, of an hour after which the relay stops, before"
+        " the bill knows of them; 0 is no bound",
     )
     least_daily_revenue: int = _option(
         0, "What a day's revenue must not fall below, in the asset's units; 0 is no alarm"
@@ -124,8 +136,9 @@ class Deployment:
             raise ValueError(f"export_hours divides {_HOURS}")
         for name in {*self.memory_of, *self.concurrency} - set(TABLES):
             raise ValueError(f"memory_of and concurrency: there is no function {name!r}")
-        if Settings.from_env(self.environment).forward_max_ms > _LONGEST_FORWARD_MS:
-            raise ValueError(f"forward_max_ms is {_LONGEST_FORWARD_MS} at most behind API Gateway")
+        if not _PREFIX.fullmatch(self.prefix):
+            raise ValueError("prefix is of letters, digits and hyphens, and begins with a letter")
+        _check(Settings.from_env(self.environment))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -133,6 +146,9 @@ class Deployment:
         given = {PREFIX + name.upper(): value for name, value in self.settings.items()}
         return {
             f"{PREFIX}FORWARD_MAX_MS": str(_FORWARD_MS),
+            f"{PREFIX}MAX_MESSAGE_LENGTH": str(_LARGEST_FRAME),
+            f"{PREFIX}MAX_CONTENT_LENGTH": str(_LARGEST_FRAME),
+            f"{PREFIX}SYNC_FRAME": str(_SYNC_FRAME),
             **given,
             f"{PREFIX}TABLE_PREFIX": self.prefix,
         }
@@ -140,6 +156,17 @@ class Deployment:
     @property
     def keeps(self) -> bool:
         return self.removal == "retain"
+
+
+def _check(settings: Settings) -> None:
+    """That settings fit through API Gateway."""
+    if settings.forward_max_ms > _LONGEST_FORWARD_MS:
+        raise ValueError(f"forward_max_ms is {_LONGEST_FORWARD_MS} at most behind API Gateway")
+    if settings.max_message_length > _LARGEST_FRAME:
+        raise ValueError(f"max_message_length is {_LARGEST_FRAME} at most behind API Gateway")
+    largest = (settings.max_message_length - _SYNC_ENVELOPE) // 2
+    if not 0 < settings.sync_frame <= largest:
+        raise ValueError(f"sync_frame is {largest} at most, for messages of max_message_length")
 
 
 def documentation() -> list[tuple[str, str, str]]:

@@ -1,24 +1,31 @@
 """One URL for everything: CloudFront in front of both gateways.
 
 A WebSocket API cannot answer plain HTTP, and Nostr wants the relay information document on the
-relay's own URL (NIP-11). So whoever is not opening a socket is led to the HTTP API.
+relay's own URL (NIP-11). So requests that cannot be the opening of a socket go to the HTTP API.
+
+Both APIs have addresses of their own, at which a web ACL of the distribution could be passed by. So
+CloudFront adds a secret header, and the APIs refuse what comes without it.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import CfnOutput, Fn, Stack
+from aws_cdk import CfnOutput, Fn, RemovalPolicy, Stack
 from aws_cdk import aws_certificatemanager as acm
 from aws_cdk import aws_cloudfront as cloudfront
 from aws_cdk import aws_cloudfront_origins as origins
+from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from infra.deployment import Deployment
 from infra.gateway import STAGE, Addresses, Gateways
-from infra.routes import edge_paths
+from infra.shared import tell
 
 CHOOSE_ORIGIN = Path(__file__).with_name("choose_origin.js")
 _WEB = "web"  # the script knows it by this name
+# What the authorizer looks for (functions/origin).
+ORIGIN_HEADER, VIEWER_HEADER = "x-farthing-origin", "x-farthing-viewer"
 
 
 class FrontDoor(Construct):
@@ -28,22 +35,42 @@ class FrontDoor(Construct):
         self, scope: Construct, id: str, deployment: Deployment, gateways: Gateways
     ) -> None:
         super().__init__(scope, id)
-        socket = _origin(Fn.select(1, Fn.split("://", gateways.socket_api.api_endpoint)), "socket",
-                         path=f"/{STAGE}")  # fmt: skip
-        web = _origin(Fn.select(1, Fn.split("://", gateways.web_api.api_endpoint)), _WEB)
+        self.secret = secretsmanager.Secret(
+            self,
+            "OriginSecret",
+            secret_name=f"{deployment.prefix}origin",
+            description="What CloudFront shows to the APIs behind it",
+            removal_policy=RemovalPolicy.DESTROY,
+            generate_secret_string=secretsmanager.SecretStringGenerator(
+                password_length=64, exclude_punctuation=True
+            ),
+        )
+        socket, web = self._origins(gateways)
+        choice = self._choice()
         self._distribution = cloudfront.Distribution(
             self,
             "Distribution",
             comment=f"{deployment.prefix}relay",
-            default_behavior=_behavior(socket, [self._choice()]),
-            additional_behaviors={path: _behavior(web) for path in edge_paths()},
-            # WebSocket runs over HTTP/1.1, and CloudFront speaks both to viewers.
-            http_version=cloudfront.HttpVersion.HTTP2,
+            default_behavior=_behavior(socket, choice),
+            # The script may choose only an origin that a behaviour names.
+            additional_behaviors={"/ilp": _behavior(web, choice)},
+            # CloudFront speaks WebSocket by HTTP/1.1 only: to a client that offers h2 as well it
+            # would agree on that, and then refuse the socket.
+            http_version=cloudfront.HttpVersion.HTTP1_1,
             web_acl_id=deployment.web_acl_arn or None,
             **_named(self, deployment),
         )
         self.host = deployment.domain or self._distribution.domain_name
         CfnOutput(Stack.of(self), "EdgeDomain", value=self._distribution.domain_name)
+
+    def _origins(self, gateways: Gateways) -> tuple[origins.HttpOrigin, origins.HttpOrigin]:
+        # A reference that CloudFormation resolves: the template does not hold the secret.
+        shown = {ORIGIN_HEADER: self.secret.secret_value.unsafe_unwrap()}
+        socket, web = gateways.socket_api.api_endpoint, gateways.web_api.api_endpoint
+        return (
+            _origin(_host(socket), "socket", shown, path=f"/{STAGE}"),
+            _origin(_host(web), _WEB, shown),
+        )
 
     def _choice(self) -> cloudfront.FunctionAssociation:
         return cloudfront.FunctionAssociation(
@@ -57,18 +84,25 @@ class FrontDoor(Construct):
         )
 
 
-def _origin(host: str, id: str, path: str | None = None) -> origins.HttpOrigin:
+def _host(url: str) -> str:
+    return Fn.select(1, Fn.split("://", url))
+
+
+def _origin(
+    host: str, id: str, headers: Mapping[str, str], path: str | None = None
+) -> origins.HttpOrigin:
     return origins.HttpOrigin(
         host,
         origin_id=id,
         origin_path=path,
+        custom_headers=headers,
         protocol_policy=cloudfront.OriginProtocolPolicy.HTTPS_ONLY,
         origin_ssl_protocols=[cloudfront.OriginSslPolicy.TLS_V1_2],
     )
 
 
 def _behavior(
-    origin: origins.HttpOrigin, functions: list[cloudfront.FunctionAssociation] | None = None
+    origin: origins.HttpOrigin, choice: cloudfront.FunctionAssociation
 ) -> cloudfront.BehaviorOptions:
     """Nothing is cached: what is read here changes with every event."""
     return cloudfront.BehaviorOptions(
@@ -77,7 +111,7 @@ def _behavior(
         cache_policy=cloudfront.CachePolicy.CACHING_DISABLED,
         origin_request_policy=cloudfront.OriginRequestPolicy.ALL_VIEWER_EXCEPT_HOST_HEADER,
         viewer_protocol_policy=cloudfront.ViewerProtocolPolicy.HTTPS_ONLY,
-        function_associations=functions,
+        function_associations=[choice],
         compress=False,
     )
 
@@ -99,15 +133,31 @@ class EdgeStack(Stack):
     """The gateways and, where the operator wants it, the one URL in front of them."""
 
     def __init__(self, scope: Construct, id: str, deployment: Deployment) -> None:
-        super().__init__(scope, id)
+        super().__init__(scope, id, stack_name=f"{deployment.prefix}edge")
         self.gateways = Gateways(self, "Gateways", deployment)
         self.front = (
             FrontDoor(self, "Front", deployment, self.gateways) if deployment.edge else None
         )
         self.addresses = self.public_addresses()
+        told = {
+            "socket-api-id": self.gateways.socket_api.api_id,
+            "web-api-id": self.gateways.web_api.api_id,
+            "relay-url": self.addresses.relay,
+            "web-url": self.addresses.web,
+            "connections-url": self.addresses.connections,
+        }
+        if self.front is not None:
+            told["origin-secret"] = self.front.secret.secret_arn
+        for name, value in told.items():
+            tell(self, deployment, name, value)
         CfnOutput(self, "RelayUrl", value=self.addresses.relay)
         CfnOutput(self, "IlpUrl", value=f"{self.addresses.web}/ilp")
         CfnOutput(self, "WebUrl", value=self.addresses.web)
+
+    @property
+    def is_only_way(self) -> bool:
+        """Whether the APIs refuse what has not come by way of CloudFront."""
+        return self.front is not None
 
     def public_addresses(self) -> Addresses:
         own = self.gateways.addresses()

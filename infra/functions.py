@@ -1,29 +1,29 @@
 """One Lambda function of the relay: its code, its role with no more than it needs, its log."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aws_cdk import ArnFormat, Duration, Stack
-from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as awslambda
-from aws_cdk import aws_secretsmanager as secretsmanager
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from farthing.settings import PREFIX
-from farthing.store.table import Table
 from infra.deployment import Deployment
-from infra.gateway import Addresses, Gateways
+from infra.gateway import STAGE, Addresses
 from infra.permissions import (
     CALLING_THEMSELVES,
     KEY,
     POSTING,
     PURSE_TOKEN,
+    SENDING,
     SETTLEMENT_TOKEN,
     TABLES,
 )
 from infra.records import log_group
+from infra.shared import function_arn, table_arn
 
 FOLDER = Path(__file__).parents[1] / "functions"
 NOT_CODE = ["__pycache__", "*.pyc"]
@@ -37,10 +37,12 @@ class Surroundings:
 
     deployment: Deployment
     layer: awslambda.ILayerVersion
-    tables: Mapping[Table, dynamodb.ITable]
-    key: secretsmanager.ISecret
-    gateways: Gateways
+    key_arn: str
     addresses: Addresses
+    socket_api_id: str
+    queues: Mapping[str, sqs.IQueue]
+    # Known once the function that derives it from the key is there.
+    public_key: str = ""
 
 
 class RelayFunction(awslambda.Function):
@@ -74,8 +76,9 @@ class RelayFunction(awslambda.Function):
         self.name = name
         _let_use_tables(role, name, around)
         _let_post(role, name, around)
+        _let_send(role, name, around)
         _let_read_secrets(role, name, around)
-        _let_call_itself(role, name, full_name)
+        _let_call_itself(role, name, around)
 
 
 def _description(name: str) -> str:
@@ -85,21 +88,32 @@ def _description(name: str) -> str:
 
 
 def _environment(name: str, around: Surroundings) -> dict[str, str]:
-    secrets = {}
-    if name in KEY:
-        secrets[f"{PREFIX}SECRET_KEY_ARN"] = around.key.secret_arn
-    for setting, arn in _tokens(name, around).items():
-        secrets[f"{PREFIX}{setting}_ARN"] = arn
-    if secrets:
-        # They are read once a container: a function that is changed gets new ones.
-        secrets[f"{PREFIX}KEY_VERSION"] = str(around.deployment.key_version)
-    return {
+    variables = {
         **around.deployment.environment,
         f"{PREFIX}RELAY_URL": around.addresses.relay,
         f"{PREFIX}WEB_URL": around.addresses.web,
         f"{PREFIX}CONNECTIONS_URL": around.addresses.connections,
-        **secrets,
     }
+    for queue in _queues_of(name):
+        variables[f"{PREFIX}{queue.upper()}_QUEUE_URL"] = around.queues[queue].queue_url
+    if name in KEY:
+        variables[f"{PREFIX}SECRET_KEY_ARN"] = around.key_arn
+    else:
+        variables[f"{PREFIX}PUBLIC_KEY"] = around.public_key
+    for setting, arn in _tokens(name, around).items():
+        variables[f"{PREFIX}{setting}_ARN"] = arn
+    if any(variable.endswith("_ARN") for variable in variables):
+        # Secrets are read once a container: a function that is changed gets new ones.
+        variables[f"{PREFIX}KEY_VERSION"] = str(around.deployment.key_version)
+    return variables
+
+
+def _queues_of(name: str) -> list[str]:
+    return [queue for queue, senders in SENDING.items() if name in senders]
+
+
+def _let(role: iam.Role, actions: Sequence[str], *resources: str) -> None:
+    role.add_to_policy(iam.PolicyStatement(actions=list(actions), resources=list(resources)))
 
 
 def _tokens(name: str, around: Surroundings) -> dict[str, str]:
@@ -114,43 +128,34 @@ def _tokens(name: str, around: Surroundings) -> dict[str, str]:
 
 def _let_use_tables(role: iam.Role, name: str, around: Surroundings) -> None:
     for table, actions in TABLES[name].items():
-        role.add_to_policy(
-            iam.PolicyStatement(
-                actions=sorted(f"dynamodb:{action}" for action in actions),
-                resources=[around.tables[table].table_arn],
-            )
-        )
+        arn = table_arn(Stack.of(role), around.deployment, table)
+        _let(role, sorted(f"dynamodb:{action}" for action in actions), arn)
 
 
 def _let_post(role: iam.Role, name: str, around: Surroundings) -> None:
     if name in POSTING:
-        stage = around.gateways.socket_stage.stage_name
         arn = Stack.of(role).format_arn(
             service="execute-api",
-            resource=around.gateways.socket_api.api_id,
-            resource_name=f"{stage}/*/@connections/*",
+            resource=around.socket_api_id,
+            resource_name=f"{STAGE}/*/@connections/*",
         )
-        role.add_to_policy(
-            iam.PolicyStatement(actions=["execute-api:ManageConnections"], resources=[arn])
-        )
+        _let(role, ["execute-api:ManageConnections"], arn)
+
+
+def _let_send(role: iam.Role, name: str, around: Surroundings) -> None:
+    for queue in _queues_of(name):
+        _let(role, ["sqs:SendMessage"], around.queues[queue].queue_arn)
 
 
 def _let_read_secrets(role: iam.Role, name: str, around: Surroundings) -> None:
     if name in KEY:
-        around.key.grant_read(role)
+        _let(role, ["secretsmanager:GetSecretValue"], around.key_arn)
     for arn in _tokens(name, around).values():
-        role.add_to_policy(
-            iam.PolicyStatement(actions=["secretsmanager:GetSecretValue"], resources=[arn])
-        )
+        _let(role, ["secretsmanager:GetSecretValue"], arn)
 
 
-def _let_call_itself(role: iam.Role, name: str, full_name: str) -> None:
+def _let_call_itself(role: iam.Role, name: str, around: Surroundings) -> None:
     if name in CALLING_THEMSELVES:
         # By its name: the function waits for its role, which then must not wait for it.
-        arn = Stack.of(role).format_arn(
-            service="lambda",
-            resource="function",
-            resource_name=full_name,
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )
-        role.add_to_policy(iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[arn]))
+        arn = function_arn(Stack.of(role), around.deployment, name)
+        _let(role, ["lambda:InvokeFunction"], arn)

@@ -1,9 +1,13 @@
 """The two gateways: a WebSocket API for clients, an HTTP API for peers and pages."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aws_cdk import RemovalPolicy
+from aws_cdk import aws_apigateway as rest
 from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
@@ -13,8 +17,12 @@ from infra.records import log_group
 # What others use to route arrays; where it does not evaluate, `$default` serves every verb.
 VERB = "$request.body.[0]"
 STAGE = "relay"
-# No header and no body: tokens and events stay out of the log.
-_LOGGED = ("requestId", "requestTime", "routeKey", "status", "responseLatency", "identity.sourceIp")
+# No header and no body: tokens and events stay out of the log. Behind CloudFront the source is one
+# of its own addresses, and the viewer is whom the authorizer has seen there.
+_LOGGED = ("requestId", "requestTime", "routeKey", "status", "identity.sourceIp")
+_WEB_LOGGED = (*_LOGGED, "responseLatency")
+_SOCKET_LOGGED = (*_LOGGED, "eventType", "connectionId")
+_LOG_WRITER = "service-role/AmazonAPIGatewayPushToCloudWatchLogs"
 
 
 @dataclass(frozen=True)
@@ -57,15 +65,23 @@ class Gateways(Construct):
             detailed_metrics_enabled=deployment.route_metrics,
             throttle=throttle,
         )
-        self._log_access(log_group(self, "Access", deployment))
+        _log_access(self.web_stage, log_group(self, "Access", deployment), _WEB_LOGGED)
+        _log_access(self.socket_stage, log_group(self, "SocketAccess", deployment), _SOCKET_LOGGED)
+        self.socket_stage.node.add_dependency(self._log_account())
 
-    def _log_access(self, group: logs.ILogGroup) -> None:
-        stage = self.web_stage.node.default_child
-        assert isinstance(stage, apigateway.CfnStage)
-        stage.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
-            destination_arn=group.log_group_arn,
-            format=json.dumps({name: f"$context.{name}" for name in _LOGGED}),
+    def _log_account(self) -> rest.CfnAccount:
+        """Without this setting of the account, a WebSocket API cannot write a log. It stays when
+        the stack goes: another deployment in the region may stand on it."""
+        role = iam.Role(
+            self,
+            "LogWriter",
+            assumed_by=iam.ServicePrincipal("apigateway.amazonaws.com"),
+            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(_LOG_WRITER)],
         )
+        account = rest.CfnAccount(self, "Account", cloud_watch_role_arn=role.role_arn)
+        role.apply_removal_policy(RemovalPolicy.RETAIN)
+        account.apply_removal_policy(RemovalPolicy.RETAIN)
+        return account
 
     def addresses(self) -> Addresses:
         return Addresses(
@@ -73,3 +89,13 @@ class Gateways(Construct):
             web=self.web_api.api_endpoint,
             connections=self.socket_stage.callback_url,
         )
+
+
+def _log_access(stage: apigateway.IStage, group: logs.ILogGroup, logged: Sequence[str]) -> None:
+    resource = stage.node.default_child
+    assert isinstance(resource, apigateway.CfnStage)
+    names = {name: f"$context.{name}" for name in logged}
+    resource.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
+        destination_arn=group.log_group_arn,
+        format=json.dumps({**names, "viewer": "$context.authorizer.viewer"}),
+    )

@@ -7,61 +7,80 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from farthing.ports.meter import Metric
+from farthing.ports.meter import Metric, metric_namespace
 from farthing.store.table import Table
-from infra.brake import Brake
+from farthing.surface import QUEUES, STREAMS, functions
+from infra.brake import Brake, let_publish
 from infra.deployment import Deployment
-from infra.relay import RelayStack
-from infra.storage import StorageStack
 
 _FIVE_MINUTES = Duration.minutes(5)
 _OPERATOR = cloudwatch.ComparisonOperator
 _MISSING = cloudwatch.TreatMissingData
+# The functions that a person or a peer waits for, and whose patience is short.
+_WAITED_FOR = ("connect", "event", "ilp", "info", "negentropy", "req")
 
 
-def relay_metric(
-    metric: Metric, statistic: str = "Sum", period: Duration = _FIVE_MINUTES
-) -> cloudwatch.Metric:
-    """As the meter writes it."""
-    return cloudwatch.Metric(
-        namespace="Farthing",
-        metric_name=metric.value,
-        dimensions_map={"service": "relay"},
-        statistic=statistic,
-        period=period,
-    )
+class Metrics:
+    """The metrics of a deployment, by the names of what they are about."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def relay(
+        self, metric: Metric, statistic: str = "Sum", period: Duration = _FIVE_MINUTES
+    ) -> cloudwatch.Metric:
+        """As the meter writes it."""
+        return cloudwatch.Metric(
+            namespace=metric_namespace(self._prefix),
+            metric_name=metric.value,
+            dimensions_map={"service": "relay"},
+            statistic=statistic,
+            period=period,
+        )
+
+    def function(self, name: str, metric: str, statistic: str = "Sum") -> cloudwatch.Metric:
+        return self._of("AWS/Lambda", "FunctionName", name, metric, statistic)
+
+    def queue(self, name: str, metric: str, statistic: str = "Maximum") -> cloudwatch.Metric:
+        return self._of("AWS/SQS", "QueueName", name, metric, statistic)
+
+    def table(self, table: Table, metric: str) -> cloudwatch.Metric:
+        return self._of("AWS/DynamoDB", "TableName", table.value, metric, "Sum")
+
+    def _of(
+        self, namespace: str, dimension: str, name: str, metric: str, statistic: str
+    ) -> cloudwatch.Metric:
+        return cloudwatch.Metric(
+            namespace=namespace,
+            metric_name=metric,
+            dimensions_map={dimension: f"{self._prefix}{name}"},
+            statistic=statistic,
+            period=_FIVE_MINUTES,
+        )
 
 
 class OperationsStack(Stack):
-    def __init__(
-        self,
-        scope: Construct,
-        id: str,
-        deployment: Deployment,
-        storage: StorageStack,
-        relay: RelayStack,
-    ) -> None:
-        super().__init__(scope, id)
-        self._relay = relay
-        self._storage = storage
+    def __init__(self, scope: Construct, id: str, deployment: Deployment) -> None:
+        super().__init__(scope, id, stack_name=f"{deployment.prefix}operations")
+        self._metrics = Metrics(deployment.prefix)
         self.topic = sns.Topic(self, "Alarms", enforce_ssl=True)
-        _let_alarms_publish(self.topic)
+        let_publish(self.topic, "cloudwatch.amazonaws.com")
         if deployment.alarm_email:
             self.topic.add_subscription(subscriptions.EmailSubscription(deployment.alarm_email))
         self._watch_streams()
+        self._watch_queues()
         self._watch_functions()
         self._watch_tables()
         self._watch_money(deployment)
         if deployment.analytics:
             self._watch_jobs(deployment)
-        self._dashboard(deployment)
-        if deployment.monthly_budget:
-            Brake(self, "Brake", deployment, relay.functions, self.topic)
+        self._dashboards(deployment)
+        if deployment.monthly_budget or deployment.hourly_messages:
+            Brake(self, "Brake", deployment, self.topic)
 
     def _alarm(
         self,
@@ -87,20 +106,36 @@ class OperationsStack(Stack):
         alarm.add_alarm_action(actions.SnsAction(self.topic))
 
     def _watch_streams(self) -> None:
-        for name, queue in self._relay.failures.items():
-            self._alarm(
-                f"{name.capitalize()}Failures",
-                queue.metric_approximate_number_of_messages_visible(period=_FIVE_MINUTES),
-                f"{name} has given up on records: mend the cause, then farthing redrive",
+        for stream in STREAMS:
+            name = stream.function
+            self._watch_failures(
+                stream.failures, f"{name} has given up on records: mend the cause, then redrive"
             )
             self._alarm(
                 f"{name.capitalize()}Behind",
-                self._relay.functions[name].metric(
-                    "IteratorAge", statistic="Maximum", period=_FIVE_MINUTES
-                ),
+                self._metrics.function(name, "IteratorAge", "Maximum"),
                 f"{name} is minutes behind its stream, in milliseconds",
                 threshold=120_000,
             )
+
+    def _watch_queues(self) -> None:
+        for queue in QUEUES:
+            self._watch_failures(
+                queue.failures, f"{queue.name}: messages were given up after {queue.attempts} calls"
+            )
+            self._alarm(
+                f"{queue.name.capitalize()}Behind",
+                self._metrics.queue(queue.name, "ApproximateAgeOfOldestMessage"),
+                f"messages of {queue.name} wait for minutes, in seconds",
+                threshold=300,
+            )
+
+    def _watch_failures(self, name: str, about: str) -> None:
+        self._alarm(
+            "".join(word.capitalize() for word in name.split("-")),
+            self._metrics.queue(name, "ApproximateNumberOfMessagesVisible"),
+            about,
+        )
 
     def _watch_functions(self) -> None:
         """All functions of the region by one metric each: an alarm is paid for by the metric."""
@@ -114,16 +149,16 @@ class OperationsStack(Stack):
             self._alarm(f"Function{name}", metric, about, threshold=5)
         self._alarm(
             "InternalErrors",
-            relay_metric(Metric.INTERNAL_ERRORS),
+            self._metrics.relay(Metric.INTERNAL_ERRORS),
             "clients are told of internal errors",
             threshold=3,
         )
 
     def _watch_tables(self) -> None:
-        for table, made in self._storage.tables.items():
+        for table in Table:
             self._alarm(
                 f"{table.value.capitalize()}Throttled",
-                made.metric("WriteThrottleEvents", statistic="Sum", period=_FIVE_MINUTES),
+                self._metrics.table(table, "WriteThrottleEvents"),
                 f"the {table} table turns writes away for longer than retries last",
                 threshold=100,
                 periods=2,
@@ -146,10 +181,9 @@ class OperationsStack(Stack):
         )
 
     def _watch_money(self, deployment: Deployment) -> None:
-        sweeper = self._relay.functions["sweeper"]
         self._alarm(
             "HoldsUnreleased",
-            sweeper.metric_invocations(period=_FIVE_MINUTES),
+            self._metrics.function("sweeper", "Invocations"),
             "the sweeper does not run: held balances stay held",
             threshold=1,
             operator=_OPERATOR.LESS_THAN_THRESHOLD,
@@ -158,14 +192,14 @@ class OperationsStack(Stack):
         )
         self._alarm(
             "HoldsAbandoned",
-            relay_metric(Metric.HOLDS_RELEASED),
+            self._metrics.relay(Metric.HOLDS_RELEASED),
             "many packets ended without an answer, and only the sweeper released their holds",
             threshold=20,
         )
         self._watch_revenue(deployment)
 
     def _watch_revenue(self, deployment: Deployment) -> None:
-        day = relay_metric(Metric.REVENUE, period=Duration.days(1))
+        day = self._metrics.relay(Metric.REVENUE, period=Duration.days(1))
         if deployment.least_daily_revenue:
             self._alarm(
                 "RevenueLow",
@@ -178,7 +212,7 @@ class OperationsStack(Stack):
         drop = cloudwatch.AnomalyDetectionAlarm(
             self,
             "RevenueDrop",
-            metric=relay_metric(Metric.REVENUE, period=Duration.hours(1)),
+            metric=self._metrics.relay(Metric.REVENUE, period=Duration.hours(1)),
             alarm_description="revenue is far below what it was at this time before",
             std_devs=3,
             comparison_operator=_OPERATOR.LESS_THAN_LOWER_THRESHOLD,
@@ -188,57 +222,52 @@ class OperationsStack(Stack):
         )
         drop.add_alarm_action(actions.SnsAction(self.topic))
 
-    def _dashboard(self, deployment: Deployment) -> None:
-        functions = self._relay.functions
+    def _dashboards(self, deployment: Deployment) -> None:
+        """Two, as only those of fifty metrics or fewer are free."""
+        relay, function, queue = self._metrics.relay, self._metrics.function, self._metrics.queue
         board = cloudwatch.Dashboard(self, "Board", dashboard_name=f"{deployment.prefix}relay")
-        graph = _graph
         board.add_widgets(
-            graph("Money", [relay_metric(Metric.REVENUE), relay_metric(Metric.PRICE)]),
-            graph("Events", [
-                relay_metric(Metric.EVENTS_STORED), relay_metric(Metric.EVENTS_DELIVERED),
-                relay_metric(Metric.EVENTS_REFUSED),
+            _graph("Money", [relay(Metric.REVENUE), relay(Metric.PRICE)]),
+            _graph("Events", [
+                relay(Metric.EVENTS_STORED), relay(Metric.EVENTS_DELIVERED),
+                relay(Metric.EVENTS_REFUSED),
             ]),
-            graph("Packets", [
-                relay_metric(Metric.PACKETS_FULFILLED), relay_metric(Metric.PACKETS_REJECTED),
-                relay_metric(Metric.PACKET_MILLISECONDS, "p99"),
+            _graph("Packets", [
+                relay(Metric.PACKETS_FULFILLED), relay(Metric.PACKETS_REJECTED),
+                relay(Metric.PACKET_MILLISECONDS, "p99"),
             ]),
         )  # fmt: skip
         board.add_widgets(
-            graph("Streams behind (ms)", [
-                functions[name].metric("IteratorAge", statistic="Maximum")
-                for name in self._relay.failures
+            _graph("Streams behind (ms)", [
+                function(stream.function, "IteratorAge", "Maximum") for stream in STREAMS
             ]),
-            graph("Given up", [
-                queue.metric_approximate_number_of_messages_visible()
-                for queue in self._relay.failures.values()
+            _graph("Given up", [
+                queue(each.failures, "ApproximateNumberOfMessagesVisible")
+                for each in (*STREAMS, *QUEUES)
             ]),
-            graph("Errors", [function.metric_errors() for function in functions.values()]),
+            _graph("Waiting in queues", [
+                queue(each.name, "ApproximateNumberOfMessagesVisible") for each in QUEUES
+            ]),
         )  # fmt: skip
         board.add_widgets(
-            graph("Duration p99 (ms)", [
-                function.metric_duration(statistic="p99") for function in functions.values()
+            _graph("Duration p99 (ms)", [
+                function(name, "Duration", "p99") for name in sorted(_WAITED_FOR)
             ]),
-            graph("Read units", _units(self._storage, "ConsumedReadCapacityUnits")),
-            graph("Write units", _units(self._storage, "ConsumedWriteCapacityUnits")),
+            _graph("Read units", self._units("ConsumedReadCapacityUnits")),
+            _graph("Write units", self._units("ConsumedWriteCapacityUnits")),
         )  # fmt: skip
-
-
-def _let_alarms_publish(topic: sns.Topic) -> None:
-    """A topic that has a policy at all, and one against plain HTTP is one, takes nothing more from
-    the account's own alarms unless it says so."""
-    topic.add_to_resource_policy(
-        iam.PolicyStatement(
-            actions=["sns:Publish"],
-            principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
-            resources=[topic.topic_arn],
-            conditions={"StringEquals": {"aws:SourceAccount": Stack.of(topic).account}},
+        errors = cloudwatch.Dashboard(
+            self, "ErrorsBoard", dashboard_name=f"{deployment.prefix}errors"
         )
-    )
+        errors.add_widgets(
+            _graph("Errors", [function(name, "Errors") for name in sorted(functions())], width=24)
+        )
+
+    def _units(self, name: str) -> list[cloudwatch.IMetric]:
+        return [self._metrics.table(table, name) for table in Table]
 
 
-def _units(storage: StorageStack, name: str) -> list[cloudwatch.IMetric]:
-    return [storage.tables[table].metric(name, statistic="Sum") for table in Table]
-
-
-def _graph(title: str, metrics: Sequence[cloudwatch.IMetric]) -> cloudwatch.GraphWidget:
-    return cloudwatch.GraphWidget(title=title, left=metrics, width=8)
+def _graph(
+    title: str, metrics: Sequence[cloudwatch.IMetric], width: int = 8
+) -> cloudwatch.GraphWidget:
+    return cloudwatch.GraphWidget(title=title, left=metrics, width=width)

@@ -43,6 +43,7 @@ _ARRIVE = _on(Table.SESSIONS, _UPDATE)  # every message is counted
 _FORGET = _on(Table.SESSIONS, _GET_MANY, _QUERY, _WRITE_MANY)  # a client that has gone
 _SUBSCRIBE = _all(_ARRIVE, _FORGET, _on(Table.SESSIONS, _PUT))
 _READ = _all(_on(Table.POSTINGS, _QUERY), _on(Table.EVENTS, _GET_MANY))
+_PASS_ON = _all(_FORGET, _on(Table.SESSIONS, _GET))  # an event to who waits for it
 _STORE = _all(_on(Table.EVENTS, _GET, _GET_MANY, _PUT, _DELETE), _on(Table.POSTINGS, _WRITE_MANY))
 # A purse is looked at and drawn from; who wants to vanish (NIP-62) has events here.
 _DRAW = _all(_on(Table.LEDGER, _GET, _GET_MANY, _PUT, _UPDATE), _on(Table.POSTINGS, _QUERY))
@@ -73,13 +74,14 @@ TABLES: Mapping[str, Permissions] = {
     "disconnect": _FORGET,
     "credits": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
     "events": _all(_STORE, _FORGET, _DRAW, _RULES),
-    "fanout": _all(_FORGET, _on(Table.SESSIONS, _GET)),
+    "fanout": _PASS_ON,
     "identity": {},
     "ilp": _all(
         _STORE,
         _ARRIVE,
+        _FORGET,
         _RULES,
-        _on(Table.LEDGER, _GET_MANY, _PUT, _UPDATE, _DELETE),
+        _on(Table.LEDGER, _GET_MANY, _QUERY, _PUT, _UPDATE, _DELETE),
         _on(Table.ROUTES, _GET, _GET_MANY),
     ),
     "info": {},
@@ -87,6 +89,7 @@ TABLES: Mapping[str, Permissions] = {
     "purses": _on(Table.LEDGER, _GET, _QUERY),
     "push": _all(_FORGET, _READ_LOG, _on(Table.SESSIONS, _GET, _UPDATE)),
     "quotes": {},
+    "recipients": _PASS_ON,
     "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
     "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
     "sweeper": _all(_on(Table.LEDGER, _QUERY, _UPDATE, _DELETE), _REMOVE),
@@ -98,13 +101,15 @@ TABLES: Mapping[str, Permissions] = {
     ),
 }
 
-# Those who post to connections by themselves; other replies travel as the route's response. A
-# connection's first message is answered with a challenge, whatever it is.
-POSTING = frozenset({*_VERBS, "default", "events", "fanout", "push"})
-# Those who sign, derive or recognise by the owner's key.
-KEY = frozenset(
-    {"default", "event", "events", "identity", "ilp", "info", "purse", "purses", "quotes", "upkeep"}
-)
+# Those who post to connections; some replies travel as the route's response. A connection's first
+# message is answered with a challenge, whatever it is.
+POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push", "recipients"})
+# Those who sign, seal or derive with the owner's key. Everyone else knows the public one.
+KEY = frozenset({"events", "identity", "ilp", "quotes", "upkeep"})
+# Queue of the surface: those who send to it. Ephemeral events are passed on by whoever takes them.
+SENDING: Mapping[str, frozenset[str]] = {
+    "recipients": frozenset({"default", "event", "events", "fanout", "ilp", "recipients"}),
+}
 # Those who go on after their response, in a call of their own.
 CALLING_THEMSELVES = frozenset({"ilp"})
 # Those who hear from the settlement engine.

@@ -1,11 +1,13 @@
-"""The relay: a function for each verb, the routes and streams that call it, and its schedules."""
+"""The relay: a function for each verb, and the routes, streams, queues and clocks that call it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from aws_cdk import CfnOutput, CustomResource, Duration, Stack, triggers
 from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_apigatewayv2_integrations as integrations
+from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as awslambda
@@ -15,22 +17,26 @@ from constructs import Construct
 
 from farthing.store.table import STREAMED, Table
 from farthing.surface import (
+    CONNECT,
     DEFAULT,
     DEFAULT_FUNCTION,
     IDENTITY_FUNCTION,
     MESSAGES,
+    QUEUES,
     ROUTES,
     SCHEDULES,
     STREAMS,
+    Queue,
     Stream,
 )
 from infra.deployment import Deployment
-from infra.edge import EdgeStack
 from infra.functions import RelayFunction, Surroundings
+from infra.gateway import Addresses
 from infra.layer import LibraryLayer
 from infra.layer_contents import LAMBDA
+from infra.origin_check import OriginCheck
 from infra.records import removal_policy
-from infra.storage import StorageStack
+from infra.shared import stream_name, table_arn, tell, told
 
 _STREAM_SECONDS = 60
 # Long enough to ask the relays of all who are followed.
@@ -45,27 +51,40 @@ class RelayStack(Stack):
         scope: Construct,
         id: str,
         deployment: Deployment,
-        storage: StorageStack,
-        edge: EdgeStack,
         *,
+        only_by_edge: bool,
         layer_platform: str = LAMBDA,
     ) -> None:
-        super().__init__(scope, id)
+        """`only_by_edge`: the APIs refuse what has not come by way of CloudFront."""
+        super().__init__(scope, id, stack_name=f"{deployment.prefix}relay")
+        self._deployment = deployment
+        self._socket_api_id = self._told("socket-api-id")
+        self._web_api_id = self._told("web-api-id")
         self._around = Surroundings(
             deployment,
             LibraryLayer(self, "Library", platform=layer_platform),
-            storage.tables,
-            storage.key,
-            edge.gateways,
-            edge.addresses,
+            self._told("key-arn"),
+            Addresses(
+                self._told("relay-url"), self._told("web-url"), self._told("connections-url")
+            ),
+            self._socket_api_id,
+            {queue.name: self._queue(queue) for queue in QUEUES},
         )
         self.functions: dict[str, RelayFunction] = {}
-        self.failures: dict[str, sqs.Queue] = {}
+        self._around = replace(self._around, public_key=self._identity())
+        self._check = (
+            OriginCheck(self, "Origin", deployment, self._socket_api_id, self._web_api_id)
+            if only_by_edge
+            else None
+        )
         self._add_socket_routes()
         self._add_web_routes()
         self._add_streams()
+        self._add_queues()
         self._add_schedules()
-        self.public_key = self._identity()
+
+    def _told(self, name: str) -> str:
+        return told(self, self._deployment, name)
 
     def function(self, name: str, seconds: int = 29) -> RelayFunction:
         if name not in self.functions:
@@ -73,55 +92,63 @@ class RelayStack(Stack):
         return self.functions[name]
 
     def _add_socket_routes(self) -> None:
+        api = apigateway.WebSocketApi.from_web_socket_api_attributes(
+            self, "Socket", web_socket_id=self._socket_api_id
+        )
         for message in MESSAGES:
             id = _id(message.key)
-            apigateway.WebSocketRoute(
+            route = apigateway.WebSocketRoute(
                 self,
                 f"{id}Route",
-                web_socket_api=self._around.gateways.socket_api,
+                web_socket_api=api,
                 route_key=message.key,
                 integration=integrations.WebSocketLambdaIntegration(
                     f"{id}Integration", self.function(message.function)
                 ),
                 return_response=message.answered,
             )
+            if message.key == CONNECT and self._check is not None:
+                self._check.guard_socket(route)
 
     def _add_web_routes(self) -> None:
+        api = apigateway.HttpApi.from_http_api_attributes(self, "Web", http_api_id=self._web_api_id)
         keys = {key: route.function for route in ROUTES for key in route.keys}
         made: dict[str, integrations.HttpLambdaIntegration] = {}
         for key, name in {**keys, DEFAULT: DEFAULT_FUNCTION}.items():
             integration = made.setdefault(
                 name, integrations.HttpLambdaIntegration(f"{_id(name)}Web", self.function(name))
             )
-            apigateway.HttpRoute(
+            route = apigateway.HttpRoute(
                 self,
                 f"{_id(key)}Route" if key != DEFAULT else "AnythingElseRoute",
-                http_api=self._around.gateways.web_api,
+                http_api=api,
                 route_key=_web_route_key(key),
                 integration=integration,
             )
+            if self._check is not None:
+                self._check.guard_web(route)
 
     def _add_streams(self) -> None:
         for stream in STREAMS:
-            self.failures[stream.function] = self._failures(stream)
-            self._consume(stream, self.failures[stream.function])
+            self._consume(stream, self._failures(stream.failures))
 
-    def _failures(self, stream: Stream) -> sqs.Queue:
+    def _failures(self, name: str) -> sqs.Queue:
+        """For what was given up."""
         return sqs.Queue(
             self,
-            f"{_id(stream.function)}Failures",
-            queue_name=f"{self._around.deployment.prefix}{stream.failures}",
+            _id(name),
+            queue_name=f"{self._deployment.prefix}{name}",
             retention_period=Duration.days(14),
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
-            removal_policy=removal_policy(self._around.deployment),
+            removal_policy=removal_policy(self._deployment),
         )
 
     def _consume(self, stream: Stream, failures: sqs.Queue) -> None:
         position = awslambda.StartingPosition
         self.function(stream.function, _STREAM_SECONDS).add_event_source(
             sources.DynamoEventSource(
-                self._around.tables[stream.table],
+                self._streamed(stream),
                 starting_position=(
                     position.TRIM_HORIZON if stream.from_beginning else position.LATEST
                 ),
@@ -136,6 +163,40 @@ class RelayStack(Stack):
                 filters=_filters(stream.table),
             )
         )
+
+    def _streamed(self, stream: Stream) -> dynamodb.ITable:
+        return dynamodb.Table.from_table_attributes(
+            self,
+            f"{_id(stream.function)}Source",
+            table_arn=table_arn(self, self._deployment, stream.table),
+            table_stream_arn=self._told(stream_name(stream.table)),
+        )
+
+    def _queue(self, queue: Queue) -> sqs.Queue:
+        return sqs.Queue(
+            self,
+            _id(queue.name) + "Queue",
+            queue_name=f"{self._deployment.prefix}{queue.name}",
+            # Six times what a call may take, as Lambda asks for.
+            visibility_timeout=Duration.seconds(6 * queue.seconds),
+            retention_period=Duration.days(1),
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            dead_letter_queue=sqs.DeadLetterQueue(
+                max_receive_count=queue.attempts, queue=self._failures(queue.failures)
+            ),
+        )
+
+    def _add_queues(self) -> None:
+        for queue in QUEUES:
+            self.function(queue.function, queue.seconds).add_event_source(
+                sources.SqsEventSource(
+                    self._around.queues[queue.name],
+                    # Each message is a call's work: one that fails repeats no other.
+                    batch_size=1,
+                    max_concurrency=queue.parallel,
+                )
+            )
 
     def _add_schedules(self) -> None:
         for schedule in SCHEDULES:
@@ -158,7 +219,6 @@ class RelayStack(Stack):
 
     def _identity(self) -> str:
         """The owner's public key, which nobody knows before the secret is there."""
-        deployment = self._around.deployment
         identity = CustomResource(
             self,
             "Agent",
@@ -166,14 +226,15 @@ class RelayStack(Stack):
             service_token=self.function(IDENTITY_FUNCTION).function_arn,
             service_timeout=Duration.seconds(_IDENTITY_SECONDS),
             properties={
-                "Key": self._around.key.secret_arn,
-                "Version": deployment.key_version,
-                "Address": deployment.settings.get("ilp_address", ""),
+                "Key": self._around.key_arn,
+                "Version": self._deployment.key_version,
+                "Address": self._deployment.settings.get("ilp_address", ""),
             },
         )
         # Its policy first: the key is read while the function starts.
         identity.node.add_dependency(self.function(IDENTITY_FUNCTION).role)
         public_key = identity.get_att_string("PublicKey")
+        tell(self, self._deployment, "public-key", public_key)
         CfnOutput(self, "PublicKey", value=public_key)
         CfnOutput(self, "IlpAddress", value=identity.get_att_string("IlpAddress"))
         return public_key

@@ -12,6 +12,7 @@ from farthing.store.attributes import PK, SK
 from farthing.store.table import EXPIRES, STREAMED, VOLATILE, Table
 from infra.deployment import Deployment
 from infra.records import removal_policy
+from infra.shared import stream_name, tell
 
 _NOT_HEX = ascii_uppercase + ascii_lowercase[6:] + punctuation
 
@@ -20,10 +21,15 @@ class StorageStack(Stack):
     """One DynamoDB table for each table of the port, and the secret that says who we are."""
 
     def __init__(self, scope: Construct, id: str, deployment: Deployment) -> None:
-        super().__init__(scope, id)
+        super().__init__(scope, id, stack_name=f"{deployment.prefix}storage")
         self._deployment = deployment
         self.tables = {table: self._table(table) for table in Table}
         self.key = self.make_key()
+        for table in STREAMED:
+            stream = self.tables[table].table_stream_arn
+            assert stream is not None
+            tell(self, deployment, stream_name(table), stream)
+        tell(self, deployment, "key-arn", self.key.secret_arn)
         CfnOutput(self, "KeyArn", value=self.key.secret_arn, description="The owner's key")
 
     def _table(self, table: Table) -> dynamodb.Table:

@@ -3,7 +3,7 @@
 That the templates have the same routes is tested in tests/infra/test_relay.py.
 """
 
-from importlib import import_module
+import json
 from pathlib import Path
 
 import pytest
@@ -18,12 +18,14 @@ from farthing.surface import (
     RUNS_WHEN_BRAKED,
     SCHEDULES,
     STREAMS,
+    Message,
     Route,
     allowed_methods,
     functions,
     match,
 )
 from infra.local.server import packet_server
+from infra.permissions import TABLES
 
 ROOT = Path(__file__).parents[1]
 # Outside the library: it must work where the library does not.
@@ -52,14 +54,26 @@ def test_every_verb_has_a_route_and_a_meaning() -> None:
     assert routed == {verb.value for verb in Verb} == {verb.value for verb in VERBS}
 
 
-def test_a_sample_of_each_route_matches_it() -> None:
-    """The handlers' tests use these samples: they must be what API Gateway would send."""
-    for route in ROUTES:
-        path = route.path.replace("{id}", "payer")
-        found = match(route.method, path)
-        assert found is not None
-        assert found.route == route
-        assert import_module(f"functions.{route.function}.handler").handler
+@pytest.mark.parametrize("function", sorted({route.function for route in ROUTES}))
+def test_the_sample_of_a_function_is_what_its_route_would_bring(function: str) -> None:
+    sample = json.loads((ROOT / f"events/{function}.json").read_text())
+    method, path = sample["requestContext"]["http"]["method"], sample["rawPath"]
+    found = match(method, path)
+    assert found is not None
+    assert found.route.function == function
+    assert sample["routeKey"] == sample["requestContext"]["routeKey"] == found.key
+    assert sample.get("pathParameters", {}) == found.parameters
+
+
+def test_every_function_has_its_permissions() -> None:
+    assert functions() == set(TABLES)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.key)
+def test_the_sample_of_a_message_has_its_route(message: Message) -> None:
+    sample = json.loads((ROOT / f"events/{message.function}.json").read_text())
+    served = {each.key for each in MESSAGES if each.function == message.function}
+    assert sample["requestContext"]["routeKey"] in served
 
 
 def test_parameters_are_decoded_and_match_one_segment() -> None:

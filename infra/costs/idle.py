@@ -13,13 +13,14 @@ from typing import Any
 
 from infra.costs.bill import Usage
 from infra.costs.measured import MILLION, Measured, Place
-from infra.costs.prices import Unit
+from infra.costs.prices import FREE_DASHBOARD_METRICS, Unit
 
 _DAYS = 30
 _MINUTES = _DAYS * 24 * 60
 _HOURS_A_DAY = 24
 _BANDED = 3  # metrics of an alarm on an anomaly: the metric and the band's two edges
 _GIGABYTE = 10**9
+_DASHBOARD = "AWS::CloudWatch::Dashboard"
 # Assumed: how long a job runs over little, once its export is there. Glue charges for a minute or
 # more, by the second.
 JOB_SECONDS = 90
@@ -93,7 +94,7 @@ def idle(
     """`by_clock` has what a million calls of each scheduled function use."""
     lines = [
         Line("alarms", Counter({Unit.ALARMS: sum(map(_alarm_metrics, _alarms(templates)))})),
-        _number(templates, "dashboards", "AWS::CloudWatch::Dashboard", Unit.DASHBOARDS),
+        Line("dashboards", Counter(map(_dashboard, templates.of_type(_DASHBOARD)))),
         _number(templates, "secrets", "AWS::SecretsManager::Secret", Unit.SECRETS),
         _number(templates, "encryption keys", "AWS::KMS::Key", Unit.KEYS),
         *_calls(templates, prefix, by_clock),
@@ -106,6 +107,14 @@ def idle(
 
 def _number(templates: Templates, name: str, kind: str, unit: Unit) -> Line:
     return Line(name, Counter({unit: templates.number(kind)}))
+
+
+def _dashboard(board: Resource) -> Unit:
+    """Which of two prices it has, by its number of metrics."""
+    parts = board["DashboardBody"]["Fn::Join"][1]
+    body = json.loads("".join(part if isinstance(part, str) else "known-later" for part in parts))
+    metrics = sum(len(widget["properties"].get("metrics", ())) for widget in body["widgets"])
+    return Unit.LARGE_DASHBOARDS if metrics > FREE_DASHBOARD_METRICS else Unit.DASHBOARDS
 
 
 def _alarms(templates: Templates) -> list[Resource]:

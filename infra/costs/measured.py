@@ -41,6 +41,7 @@ from farthing.store.counting import CountingEngine
 from farthing.store.ledger import Peer, hash_token
 from farthing.store.memory import MemoryEngine
 from farthing.store.table import VOLATILE, Item, Put, TransactWrite
+from farthing.surface import ANSWERED
 from infra.costs.bill import Usage
 from infra.costs.prices import Unit
 
@@ -51,9 +52,11 @@ ROUND_TRIP_MICROSECONDS = 5_000
 POST_MICROSECONDS = 10_000
 REQUEST_CPU_MICROSECONDS = 1_000
 POSTS_SIDE_BY_SIDE = 16
-# What Lambda writes about each call, and the HTTP API about each request.
+# What Lambda writes about each call, and the APIs about each request and message.
 PLATFORM_LOG_BYTES = 400
 ACCESS_LOG_BYTES = 250
+# The function that checks which way a connection has come, assumed: megabytes and milliseconds.
+ORIGIN_MEGABYTES, ORIGIN_MILLISECONDS = 256, 5
 # What DynamoDB adds to an item that it stores.
 ITEM_BYTES = 100
 
@@ -93,6 +96,8 @@ class Measured:
 
 class _Clients:
     """The port to clients: takes every frame and remembers how many, and how long."""
+
+    carries_replies = False
 
     def __init__(self) -> None:
         self.frames: list[int] = []
@@ -138,7 +143,9 @@ class Scene:
             secret_key=_OWNER.hex(), requests_per_second=0, packets_per_minute=MILLION,
             price_per_byte=settings.price_per_byte or 1,
         )  # fmt: skip
-        self.agent = Agent(own, self.engine, self._clients, meter=PowertoolsMeter(), clock=_clock)
+        self.agent = Agent(
+            own, self.engine, self._clients, meter=PowertoolsMeter(own.table_prefix), clock=_clock
+        )
         self._moment = self.agent.now_ms
         self._numbers = iter(range(10**9))
         self.agent.ledger.add_peer(Peer("payer", hash_token(_TOKEN)))
@@ -206,6 +213,14 @@ class Scene:
         self._frame(name, "CLOSE", "first")  # the challenge goes with the first message
         return name
 
+    def _answer(self, connection: str, *parts: object) -> str:
+        """What the route's response carries back; answers of other routes are posted."""
+        answer = self._frame(connection, *parts) or ""
+        if answer and parts[0] not in ANSWERED:
+            self._clients.post(connection, [answer])
+            return ""
+        return answer
+
     def _message(self, function: str, messages: Iterable[Sequence[object]]) -> Measured:
         """Messages of one connection: the frame in, the frames out, and the answer."""
         name = self._connected(f"{function} {next(self._numbers)}")
@@ -213,7 +228,7 @@ class Scene:
         answers: list[str] = []
 
         def ask(parts: Sequence[object]) -> None:
-            answers.append(self._frame(name, *parts) or "")
+            answers.append(self._answer(name, *parts))
 
         run = self._run(
             function,
@@ -223,6 +238,7 @@ class Scene:
         arrived = sum(_messages(len(orjson.dumps(parts))) for parts in given)
         answered = sum(_messages(len(answer)) for answer in answers if answer)
         run.usage[Unit.SOCKET_MESSAGES] += _per_million(arrived + answered, len(given))
+        _log_access(run.usage)
         if self._place.edge:
             run.usage[Unit.EDGE_BYTES] += _per_million(size, len(given))
         return run
@@ -277,9 +293,12 @@ class Scene:
         closed = self._run("disconnect", [partial(disconnect, self.agent, n) for n in names])
         usage = opened.usage + first.usage + closed.usage
         usage[Unit.SOCKET_MESSAGES] += MILLION  # the first message itself
+        _log_access(usage, 3)
         if self._place.edge:
             usage[Unit.EDGE_REQUESTS] += MILLION
             usage[Unit.EDGE_CALLS] += MILLION
+            usage[Unit.FUNCTION_CALLS] += MILLION
+            usage[Unit.FUNCTION_TIME] += MILLION * ORIGIN_MEGABYTES * ORIGIN_MILLISECONDS
         return Measured(usage)
 
     # What peers do
@@ -290,10 +309,10 @@ class Scene:
         sizes: list[int] = []
         run = self._run("ilp", [partial(self._pay, p, sizes) for p in packets])
         run.usage[Unit.HTTP_REQUESTS] += MILLION
-        run.usage[Unit.LOGGED_BYTES] += MILLION * ACCESS_LOG_BYTES
-        run.usage[Unit.KEPT_LOG_BYTES] += MILLION * ACCESS_LOG_BYTES
+        _log_access(run.usage)
         if self._place.edge:
             run.usage[Unit.EDGE_REQUESTS] += MILLION
+            run.usage[Unit.EDGE_CALLS] += MILLION
             run.usage[Unit.EDGE_BYTES] += _per_million(sum(sizes), len(sizes))
         return run
 
@@ -425,3 +444,9 @@ def _each(amount: int, number: int) -> int:
 
 def _per_million(amount: int, number: int) -> int:
     return -(-amount * MILLION // number)
+
+
+def _log_access(usage: Usage, lines: int = 1) -> None:
+    """What the APIs write about a million of something."""
+    for unit in (Unit.LOGGED_BYTES, Unit.KEPT_LOG_BYTES):
+        usage[unit] += MILLION * lines * ACCESS_LOG_BYTES

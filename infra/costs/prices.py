@@ -11,8 +11,9 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from pathlib import Path
 
-AS_OF = "2026-11-17"
+AS_OF = "2026-11-18"
 REGION = "us-east-1"
+FREE_DASHBOARD_METRICS = 50  # of each dashboard that is free
 PICO = 10**12  # a dollar in the unit that amounts of money are kept in
 
 _MILLION = 10**6
@@ -42,6 +43,7 @@ class Unit(StrEnum):
     METRICS = "metrics"  # for a month, like all below
     ALARMS = "alarms"  # by the metric
     DASHBOARDS = "dashboards"
+    LARGE_DASHBOARDS = "large_dashboards"  # of more metrics than a free one may have
     SECRETS = "secrets"
     KEYS = "keys"
     SCHEDULER_CALLS = "scheduler_calls"
@@ -115,11 +117,13 @@ PRICES: Mapping[Unit, Price] = {
     Unit.METRICS: _price(_S.CLOUDWATCH, "0.30", free=10),
     Unit.ALARMS: _price(_S.CLOUDWATCH, "0.10", free=10),
     Unit.DASHBOARDS: _price(_S.CLOUDWATCH, "3.00", free=3),
+    Unit.LARGE_DASHBOARDS: _price(_S.CLOUDWATCH, "3.00"),
     Unit.SECRETS: _price(_S.OTHER, "0.40"),
     Unit.KEYS: _price(_S.OTHER, "1.00"),
     Unit.SCHEDULER_CALLS: _price(_S.OTHER, "1.00", _MILLION, free=14 * _MILLION),
-    Unit.JOB_SECONDS: _price(_S.OTHER, "0.44", _HOUR),
-    Unit.SPARE_JOB_SECONDS: _price(_S.OTHER, "0.29", _HOUR),
+    # Glue 6.0 is 30 % below the versions before it.
+    Unit.JOB_SECONDS: _price(_S.OTHER, "0.308", _HOUR),
+    Unit.SPARE_JOB_SECONDS: _price(_S.OTHER, "0.203", _HOUR),
 }
 
 

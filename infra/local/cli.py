@@ -45,6 +45,7 @@ COMMANDS = (
     Command("sync", "have the same events as another relay (NIP-77)", needs_folder=True),
     Command("peers", "who may send us packets: add, list, show, set, remove"),
     Command("ledger", "what is owed; of one peer, all that passed"),
+    Command("purse", "money that keys have paid in advance: show, fill, grant, list, freeze"),
     Command("audit", "add the ledger up against receipts and events"),
     Command("follow", "follow an agent: follow = peer"),
     Command("unfollow", "follow an agent no longer"),

@@ -47,7 +47,7 @@ class LoopThatIsBusy:
 
 
 class Writers:
-    """The hub, of which only this is asked."""
+    """The scheduler, of which only this is asked."""
 
     inside = False
 
@@ -74,14 +74,14 @@ class Unread:
 
 class House:
     def __init__(self) -> None:
-        self.clock, self.loop, self.hub, self.meter = (
+        self.clock, self.loop, self.scheduler, self.meter = (
             Clock(),
             LoopThatIsBusy(),
             Writers(),
             LocalMeter(),
         )
         self.backlog = Backlog(MOST_OF_ONE, MOST_OF_ALL, self.clock)
-        self.connections = LocalConnections(self.loop, self.backlog, self.hub, self.meter, 8)
+        self.connections = LocalConnections(self.loop, self.backlog, self.scheduler, self.meter, 8)
 
     def client(self) -> Socket:
         context = SocketContext("127.0.0.1", "relay")
@@ -142,7 +142,7 @@ async def test_all_together_are_bounded_and_those_who_take_nothing_go_first(hous
         assert house.backlog.waiting == sum(map(house.queued, clients))
     gone = sum(client.closing for client in clients)
     assert clients[-1].closing and 0 < gone < len(clients)
-    assert f"clients_too_slow_total {gone}\n" in house.meter.text()
+    assert f"clients_too_slow_total {gone}.0\n" in house.meter.text().decode()
 
 
 @in_loop
@@ -195,7 +195,7 @@ async def test_replies_that_nobody_reads_are_bounded_as_well(house: House) -> No
 @in_loop
 async def test_those_who_write_do_not_wait_for_a_slow_client(house: House, monkeypatch) -> None:
     monkeypatch.setattr(sockets, "_WAIT_FOR_SLOW_CLIENT", 3600.0)
-    slow, house.hub.inside = house.client(), True
+    slow, house.scheduler.inside = house.client(), True
     assert house.post(slow, "x" * 1000, "x" * 1000) is Delivery.SLOW
 
 

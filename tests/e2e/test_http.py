@@ -5,6 +5,7 @@ import json
 import pytest
 
 from farthing.settings import Settings
+from farthing.surface import ROUTES, Route, allowed_methods
 from tests.e2e.authors import Author
 from tests.e2e.client import Background, RawClient
 from tests.e2e.http import Answer, request
@@ -106,6 +107,18 @@ def test_a_wrong_method_is_405_with_allow(ask, method: str, path: str, allow: st
     answer = ask(method, path)
     assert (answer.status, answer.headers["Allow"]) == (405, allow)
     assert json.loads(answer.body)["status"] == 405
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.keys[0])
+def test_every_route_of_the_surface_is_served_and_no_other_method(ask, route: Route):
+    path = route.path.replace("{", "").replace("}", "")
+    served = ask(route.method, path)
+    assert served.status != 405
+    assert "expected a known path" not in served.body
+    allowed = allowed_methods(path)
+    (wrong, *_) = {"DELETE", "PATCH", "PUT"} - set(allowed)
+    refused = ask(wrong, path)
+    assert (refused.status, refused.headers["Allow"]) == (405, ", ".join(allowed))
 
 
 def test_a_browser_is_told_what_this_is(ask):

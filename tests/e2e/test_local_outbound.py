@@ -1,4 +1,4 @@
-"""Requests of the local server: sent from the event loop while handlers wait in the hub."""
+"""Requests of the local server: sent from the event loop while handlers wait in the scheduler."""
 
 import asyncio
 import threading
@@ -12,18 +12,18 @@ from farthing.ports.hosts import ANYWHERE
 from farthing.ports.outbound import OutboundTimeout, Response
 from infra.local.server.outbound import LocalOutbound
 from infra.local.server.workers import LoopMailbox
-from infra.local.server.write_hub import WriteHub
+from infra.local.server.write_scheduler import WriteScheduler
 
 
-def in_the_hub(work: Callable[[LocalOutbound, WriteHub], Awaitable[Any]]) -> Any:
+def in_the_hub(work: Callable[[LocalOutbound, WriteScheduler], Awaitable[Any]]) -> Any:
     async def run() -> Any:
         mailbox = LoopMailbox(asyncio.get_running_loop())
-        hub = WriteHub(mailbox)
-        outbound = LocalOutbound(hub, mailbox, ANYWHERE)
+        scheduler = WriteScheduler(mailbox)
+        outbound = LocalOutbound(scheduler, mailbox, ANYWHERE)
         try:
-            return await work(outbound, hub)
+            return await work(outbound, scheduler)
         finally:
-            await asyncio.to_thread(hub.stop)
+            await asyncio.to_thread(scheduler.stop)
             await outbound.close()
 
     return asyncio.run(run())
@@ -53,9 +53,9 @@ class Answer:
 
 
 def test_a_timeout_is_not_rounded_up() -> None:
-    async def work(outbound: LocalOutbound, hub: WriteHub) -> Response:
+    async def work(outbound: LocalOutbound, scheduler: WriteScheduler) -> Response:
         outbound._session.post = Answer  # type: ignore[assignment,method-assign]
-        post = hub.call, lambda: outbound.post("http://127.0.0.1:1/", {}, b"", 28.25)
+        post = scheduler.call, lambda: outbound.post("http://127.0.0.1:1/", {}, b"", 28.25)
         response: Response = await asyncio.to_thread(*post)
         return response
 
@@ -67,25 +67,27 @@ def test_a_timeout_is_not_rounded_up() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -0.7])
 def test_without_time_nothing_is_sent(seconds: float) -> None:
-    async def work(outbound: LocalOutbound, hub: WriteHub) -> None:
+    async def work(outbound: LocalOutbound, scheduler: WriteScheduler) -> None:
         def send() -> None:
             with pytest.raises(OutboundTimeout):
                 outbound.post("http://127.0.0.1:1/", {}, b"", seconds)
 
-        await asyncio.to_thread(hub.call, send)
+        await asyncio.to_thread(scheduler.call, send)
 
     in_the_hub(work)
 
 
 def test_a_handler_that_sleeps_lets_others_run() -> None:
-    async def work(outbound: LocalOutbound, hub: WriteHub) -> None:
+    async def work(outbound: LocalOutbound, scheduler: WriteScheduler) -> None:
         ran = threading.Event()
 
         def sleeper() -> None:
             while not ran.is_set():  # for ever, if the other could not run meanwhile
                 outbound.sleep(0.001)
 
-        sleeping = asyncio.to_thread(hub.call, sleeper)
-        await asyncio.wait_for(asyncio.gather(sleeping, asyncio.to_thread(hub.call, ran.set)), 30)
+        sleeping = asyncio.to_thread(scheduler.call, sleeper)
+        await asyncio.wait_for(
+            asyncio.gather(sleeping, asyncio.to_thread(scheduler.call, ran.set)), 30
+        )
 
     in_the_hub(work)

@@ -217,11 +217,11 @@ class World:
     def __init__(self, request_seconds: float = 0, **limits: int) -> None:
         self.wire, self.general, self.handlers = Wire(), General(), Handlers()
         self.limits = ConnectionLimits(Settings(**limits))
-        self.doors = PacketServer(
+        self.server = PacketServer(
             echo, self.handlers, self.limits, request_seconds, lambda: self.general  # type: ignore[arg-type, return-value]
         )  # fmt: skip
-        self.door = self.doors()
-        self.door.connection_made(self.wire)  # type: ignore[arg-type]
+        self.connection = self.server()
+        self.connection.connection_made(self.wire)  # type: ignore[arg-type]
 
 
 def in_the_loop(background: Background, test: Callable[[World], None], **limits: int) -> None:
@@ -237,7 +237,7 @@ class TestAConnection:
 
         def test(world: World) -> None:
             for octet in PLAIN + second:
-                world.door.data_received(bytes([octet]))
+                world.connection.data_received(bytes([octet]))
             assert len(world.handlers.begun) == 1
             world.handlers.end()
             assert world.wire.sent.endswith(b"\r\n\r\nabc")
@@ -254,22 +254,22 @@ class TestAConnection:
         other = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
         def test(world: World) -> None:
-            world.door.data_received(PLAIN + other[:10])
+            world.connection.data_received(PLAIN + other[:10])
             assert not world.general.got  # its turn has not come
-            world.door.data_received(other[10:])
+            world.connection.data_received(other[10:])
             world.handlers.end()
             assert world.wire.sent.endswith(b"abc")
             assert world.general.got == other
             assert world.wire.protocol is world.general
             assert world.general.transport is world.wire
-            assert not world.doors.open
-            assert world.door.gone.done()
+            assert not world.server.open
+            assert world.connection.gone.done()
 
         in_the_loop(background, test)
 
     def test_a_failed_handler_is_our_fault(self, background: Background) -> None:
         def test(world: World) -> None:
-            world.door.data_received(PLAIN)
+            world.connection.data_received(PLAIN)
             world.handlers.begun[0][1](None)
             assert world.wire.sent.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
 
@@ -277,9 +277,9 @@ class TestAConnection:
 
     def test_what_comes_ahead_is_bounded(self, background: Background) -> None:
         def test(world: World) -> None:
-            world.door.data_received(PLAIN)
+            world.connection.data_received(PLAIN)
             for _ in range(3):
-                world.door.data_received(PLAIN * 1000)
+                world.connection.data_received(PLAIN * 1000)
             assert world.wire.calls == ["pause_reading"]
             for _ in range(3001):
                 world.handlers.end()
@@ -290,13 +290,13 @@ class TestAConnection:
 
     def test_who_does_not_read_is_not_answered_on_and_on(self, background: Background) -> None:
         def test(world: World) -> None:
-            world.door.data_received(PLAIN)
-            world.door.pause_writing()
+            world.connection.data_received(PLAIN)
+            world.connection.pause_writing()
             world.handlers.end()
-            world.door.data_received(PLAIN * 3000)
+            world.connection.data_received(PLAIN * 3000)
             assert not world.handlers.begun
             assert world.wire.calls == ["pause_reading"]
-            world.door.resume_writing()
+            world.connection.resume_writing()
             assert len(world.handlers.begun) == 1
 
         in_the_loop(background, test)
@@ -317,8 +317,8 @@ class TestAConnection:
         async def run() -> None:
             world = World(request_seconds=0.01)
             if not reads:
-                world.door.pause_writing()
-            world.door.data_received(received)
+                world.connection.pause_writing()
+            world.connection.data_received(received)
             async with asyncio.timeout(WAIT_SECONDS):
                 while not world.wire.is_closing():
                     await asyncio.sleep(0.001)
@@ -330,8 +330,8 @@ class TestAConnection:
     def test_a_handler_may_take_its_time(self, background: Background) -> None:
         async def run() -> None:
             world = World(request_seconds=1e-9)
-            world.door.data_received(PLAIN)
-            world.door._look_at_the_clock()
+            world.connection.data_received(PLAIN)
+            world.connection._look_at_the_clock()
             assert not world.wire.is_closing()
             world.handlers.end()
             assert world.wire.sent.endswith(b"abc")
@@ -343,27 +343,27 @@ class TestAConnection:
     ) -> None:
         async def run() -> None:
             world = World()
-            world.door.data_received(PLAIN + PLAIN)
-            stopping = asyncio.ensure_future(world.doors.stop(WAIT_SECONDS))
+            world.connection.data_received(PLAIN + PLAIN)
+            stopping = asyncio.ensure_future(world.server.stop(WAIT_SECONDS))
             await asyncio.sleep(0)
             assert not world.wire.is_closing()
             world.handlers.end()
             assert world.wire.sent.count(b"HTTP/1.1 200 ") == 1
             assert world.wire.calls == ["close"]
             assert not world.handlers.begun
-            world.door.connection_lost(None)
+            world.connection.connection_lost(None)
             await stopping
 
         background.run(run())
 
     def test_an_answer_for_nobody(self, background: Background) -> None:
         def test(world: World) -> None:
-            world.door.data_received(PLAIN)
+            world.connection.data_received(PLAIN)
             world.wire.calls.append("close")
-            world.door.connection_lost(None)
+            world.connection.connection_lost(None)
             world.handlers.end()
             assert not world.wire.sent
-            assert not world.doors.open
+            assert not world.server.open
 
         in_the_loop(background, test)
 
@@ -372,14 +372,14 @@ class TestAConnection:
             first = world.wire
             for _ in range(2):
                 world.wire = Wire()
-                late = world.doors()
+                late = world.server()
                 late.connection_made(world.wire)  # type: ignore[arg-type]
                 assert world.wire.sent.startswith(b"HTTP/1.1 503 ")
                 late.connection_lost(None)
             assert not first.sent
-            world.door.connection_lost(None)
+            world.connection.connection_lost(None)
             world.wire = Wire()
-            world.doors().connection_made(world.wire)  # type: ignore[arg-type]
+            world.server().connection_made(world.wire)  # type: ignore[arg-type]
             assert not world.wire.sent
 
         in_the_loop(background, test, max_connections=1)

@@ -5,62 +5,29 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from farthing.aws.connections import GatewayConnections
 from farthing.ports.connections import Delivery
+from tests.functions.gateway import BROKEN, GONE, LARGE, REFUSED, THROTTLED, Management, failure
 
-
-def failure(code: str, status: int) -> ClientError:
-    return ClientError(
-        {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}},
-        "PostToConnection",
-    )
-
-
-GONE = failure("GoneException", 410)
-SLOW = failure("LimitExceededException", 429)
-LARGE = failure("PayloadTooLargeException", 413)
-
-
-class FakeGateway:
-    """botocore's client, which answers as it is told to."""
-
-    def __init__(self) -> None:
-        self.posted: list[tuple[str, str]] = []
-        self.attempts: list[tuple[str, str]] = []
-        self.deleted: list[str] = []
-        self.answer: Callable[[str, str], Exception | None] = lambda *_: None
-        self._lock = threading.Lock()
-
-    def post_to_connection(self, *, ConnectionId: str, Data: bytes) -> None:
-        frame = Data.decode()
-        with self._lock:
-            self.attempts.append((ConnectionId, frame))
-        error = self.answer(ConnectionId, frame)
-        if error is not None:
-            raise error
-        with self._lock:
-            self.posted.append((ConnectionId, frame))
-
-    def delete_connection(self, *, ConnectionId: str) -> None:
-        self.deleted.append(ConnectionId)
-        error = self.answer(ConnectionId, "")
-        if error is not None:
-            raise error
+SLOW = THROTTLED[0]
 
 
 class World:
     def __init__(self) -> None:
-        self.gateway = FakeGateway()
+        self.gateway = Management()
         self.endpoints: list[str] = []
         self.waits: list[float] = []
         self.connections = GatewayConnections(
             "https://example.com/relay",
             client=self._client,
-            sleep=self.waits.append,
+            sleep=self._sleep,
             jitter=lambda: 0.5,
+            clock=lambda: sum(self.waits),
         )
+
+    def _sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
 
     def _client(self, endpoint: str) -> Any:
         self.endpoints.append(endpoint)
@@ -160,11 +127,14 @@ class TestPost:
         assert world.connections.post("a", [frame]) is delivery
         assert len(world.gateway.attempts) == (delivery is Delivery.DELIVERED)
 
-    def test_anything_else_is_raised(self, world: World) -> None:
-        world.gateway.answer = lambda *_: failure("ForbiddenException", 403)
+    @pytest.mark.parametrize("error", REFUSED)
+    def test_a_refusal_is_not_repeated_and_not_held_against_the_client(
+        self, world: World, error: Exception
+    ) -> None:
+        world.gateway.answer = lambda *_: error
 
-        with pytest.raises(ClientError):
-            world.connections.post("a", ["1"])
+        assert world.connections.post("a", ["1"]) is Delivery.BUSY
+        assert len(world.gateway.attempts) == 1
 
     def test_the_worst_is_reported(self, world: World) -> None:
         errors = {"1": LARGE, "2": SLOW, "3": GONE}
@@ -172,25 +142,64 @@ class TestPost:
         many = ["0"] * 11  # so that they go side by side
 
         assert world.connections.post("a", [*many, "1"]) is Delivery.TOO_LARGE
-        assert world.connections.post("a", [*many, "1", "2"]) is Delivery.SLOW
+        assert world.connections.post("a", [*many, "1", "2"]) is Delivery.BUSY
         assert world.connections.post("a", [*many, "1", "2", "3"]) is Delivery.GONE
 
 
-class TestSlowClients:
-    @pytest.mark.parametrize("code", ["LimitExceededException", "ThrottlingException"])
-    def test_are_waited_for_longer_each_time_with_jitter(self, world: World, code: str) -> None:
-        world.gateway.answer = lambda *_: failure(code, 429)
+class TestThrottling:
+    @pytest.mark.parametrize("error", [*THROTTLED, *BROKEN, ConnectionError("no answer")])
+    def test_is_waited_out_longer_each_time_with_jitter(
+        self, world: World, error: Exception
+    ) -> None:
+        world.gateway.answer = lambda *_: error
 
-        assert world.connections.post("a", ["1"]) is Delivery.SLOW
-        assert len(world.gateway.attempts) == 5
-        assert world.waits == pytest.approx([0.025, 0.05, 0.1, 0.2])  # half of each, by the jitter
+        assert world.connections.post("a", ["1"]) is Delivery.BUSY
+        assert world.waits[:4] == pytest.approx([0.025, 0.05, 0.1, 0.2])  # half, by the jitter
+        assert sum(world.waits) < 10, "the function has 29 seconds"
 
-    def test_may_catch_up(self, world: World) -> None:
-        world.gateway.answer = lambda *_: SLOW if len(world.gateway.attempts) < 3 else None
+    @pytest.mark.parametrize("error", [*THROTTLED, *BROKEN])
+    def test_may_pass(self, world: World, error: Exception) -> None:
+        world.gateway.answer = lambda *_: error if len(world.gateway.attempts) < 5 else None
 
         assert world.connections.post("a", ["1"]) is Delivery.DELIVERED
         assert world.gateway.posted == [("a", "1")]
-        assert len(world.waits) == 2
+        assert len(world.waits) == 4
+
+    @pytest.mark.parametrize("error", THROTTLED)
+    def test_disconnects_nobody(self, world: World, error: Exception) -> None:
+        """A reconnect storm on top of a throttled API would keep it throttled."""
+        world.gateway.answer = lambda client, _: error if client != "well" else None
+
+        troubles = world.connections.post_each([(client, "x") for client in ("well", "a", "b")])
+
+        assert troubles == {"a": Delivery.BUSY, "b": Delivery.BUSY}
+
+    def test_of_all_takes_no_longer_than_of_one(self, world: World) -> None:
+        world.gateway.answer = lambda *_: THROTTLED[0]
+
+        troubles = world.connections.post_each([(str(number), "x") for number in range(500)])
+
+        assert set(troubles.values()) == {Delivery.BUSY}
+        assert sum(world.waits) < 16 * 10, "16 side by side share one patience"
+
+
+class TestTroubleOfOne:
+    @pytest.mark.parametrize("error", [*BROKEN, *REFUSED])
+    def test_is_closed_where_others_succeed(self, world: World, error: Exception) -> None:
+        world.gateway.answer = lambda client, _: error if client == "ill" else None
+
+        troubles = world.connections.post_each([("ill", "x"), ("well", "x")])
+
+        assert troubles == {"ill": Delivery.SLOW}
+        assert world.gateway.posted == [("well", "x")]
+
+    @pytest.mark.parametrize("error", [*BROKEN, *REFUSED])
+    def test_is_nobodys_where_all_fail(self, world: World, error: Exception) -> None:
+        world.gateway.answer = lambda *_: error
+
+        troubles = world.connections.post_each([("a", "x"), ("b", "x")])
+
+        assert troubles == {"a": Delivery.BUSY, "b": Delivery.BUSY}
 
 
 def wait_for_others(number: int) -> Callable[[str, str], None]:
@@ -223,7 +232,7 @@ class TestPostEach:
 
         assert troubles == {
             "gone": Delivery.GONE,
-            "slow": Delivery.SLOW,
+            "slow": Delivery.BUSY,
             "large": Delivery.TOO_LARGE,
         }
         assert world.gateway.posted == [("well", str(n)) for n in range(3)]
@@ -251,14 +260,8 @@ class TestClose:
 
         assert world.gateway.deleted == ["a"]
 
-    @pytest.mark.parametrize("error", [GONE, SLOW])
-    def test_one_that_is_gone_or_busy(self, world: World, error: Exception) -> None:
+    @pytest.mark.parametrize("error", [GONE, *THROTTLED, *BROKEN, *REFUSED])
+    def test_one_that_cannot_be_closed_is_left(self, world: World, error: Exception) -> None:
         world.gateway.answer = lambda *_: error
 
         world.connections.close("a")
-
-    def test_anything_else_is_raised(self, world: World) -> None:
-        world.gateway.answer = lambda *_: failure("ForbiddenException", 403)
-
-        with pytest.raises(ClientError):
-            world.connections.close("a")

@@ -10,7 +10,7 @@ from farthing.ports.meter import Metric
 
 
 def test_a_call_that_counts_writes_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    meter = PowertoolsMeter()
+    meter = PowertoolsMeter("farthing-")
     meter.count(Metric.EVENTS_STORED, 2)
     meter.flush()
     (line,) = capsys.readouterr().out.splitlines()
@@ -20,7 +20,7 @@ def test_a_call_that_counts_writes_one_line(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_call_that_counts_nothing_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    meter = PowertoolsMeter()
+    meter = PowertoolsMeter("farthing-")
     meter.count(Metric.EVENTS_STORED)
     meter.flush()
     capsys.readouterr()

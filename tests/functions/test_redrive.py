@@ -144,7 +144,8 @@ def test_the_deployed_agent_is_what_its_functions_are_told(agent: Agent) -> None
     def configuration(FunctionName: str) -> dict[str, Any]:
         asked.append(FunctionName)
         variables = {"FARTHING_TABLE_PREFIX": "mine-", "FARTHING_MAX_LIMIT": "7",
-                     "FARTHING_CONNECTIONS_URL": "https://x.example/relay"}  # fmt: skip
+                     "FARTHING_CONNECTIONS_URL": "https://x.example/relay",
+                     "FARTHING_RECIPIENTS_QUEUE_URL": "https://q.example/mine"}  # fmt: skip
         return {"Environment": {"Variables": variables}}
 
     client = SimpleNamespace(get_function_configuration=configuration)

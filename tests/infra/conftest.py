@@ -56,10 +56,28 @@ class Stacks:
             )
             for path in sorted(folder.glob("*.template.json"))
         }
+        # What each parameter of SSM is set to, by its name.
+        self.told: dict[str, Any] = {
+            resource["Properties"]["Name"]: resource["Properties"]["Value"]
+            for template in self.templates.values()
+            for resource in template["Resources"].values()
+            if resource["Type"] == "AWS::SSM::Parameter"
+        }
+
+    def asked(self, stack: str) -> dict[str, str]:
+        """The SSM parameters that a stack reads, by the ids under which its template has them."""
+        parameters = self.templates[stack].get("Parameters", {})
+        return {
+            id: parameter["Default"]
+            for id, parameter in parameters.items()
+            if parameter["Type"] == "AWS::SSM::Parameter::Value<String>"
+            and not parameter["Default"].startswith("/cdk-bootstrap/")
+        }
 
     def of_type(self, kind: str, *stacks: str) -> Resources:
+        """With the values of SSM parameters in place of the references to them."""
         return {
-            id: resource
+            id: _resolved(resource, self.asked(stack), self.told)
             for stack, template in self.templates.items()
             if not stacks or stack in stacks
             for id, resource in template["Resources"].items()
@@ -68,6 +86,16 @@ class Stacks:
 
     def properties(self, kind: str, *stacks: str) -> list[dict[str, Any]]:
         return [each["Properties"] for each in self.of_type(kind, *stacks).values()]
+
+
+def _resolved(value: Any, asked: dict[str, str], told: dict[str, Any]) -> Any:
+    if isinstance(value, list):
+        return [_resolved(each, asked, told) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"Ref"} and value["Ref"] in asked:
+        return told[asked[value["Ref"]]]
+    return {name: _resolved(each, asked, told) for name, each in value.items()}
 
 
 def _stacks(variant: str) -> Any:

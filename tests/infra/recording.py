@@ -9,11 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from farthing.aws.recipients import write_part
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.ilp.packet import Prepare, encode
 from farthing.nostr.events import Event
 from farthing.ports.meter import Metric
+from farthing.ports.recipients import Part
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.streams import records_of
 from farthing.store.table import (
@@ -102,6 +104,10 @@ class Stage:
         )
         self.used: dict[str, set[tuple[Table, Action]]] = {}
         self.posted: set[str] = set()
+        # Who left recipients to later calls: nobody, unless a call serves fewer than there are.
+        self.handed_over: set[str] = set()
+        self.parts: list[Part] = []
+        self.most_at_once = 1000
         # What happens elsewhere while a frame is on its way.
         self.meanwhile: Callable[[], object] = lambda: None
         self._messages = 0
@@ -109,9 +115,17 @@ class Stage:
     def call(self, function: str, event: dict[str, Any]) -> dict[str, Any]:
         """Only who has been given the key has it here."""
         settings = self.agent.settings
-        known = settings if function in KEY else replace(settings, secret_key="")
+        known = settings
+        if function not in KEY:
+            known = replace(settings, secret_key="", public_key=settings.pubkey)
         # Nothing is remembered from another function's calls, which run in other containers.
-        agent = replace(self.agent, settings=known, meter=CountingMeter(), _parts={})
+        agent = replace(
+            self.agent,
+            settings=known,
+            meter=CountingMeter(),
+            recipients=_Recipients(self, function),
+            _parts={},
+        )
         self.engine.done = []
         self.connections.before_post = lambda: self._on_post(function)
         with _installed(agent):
@@ -179,9 +193,27 @@ class Stage:
         changes = [each for each in self.engine.inner.stream_after(0, 1000) if each.table is table]
         self.call(function, records_of(changes, ARN_PREFIX))
 
+    def deliver_parts(self) -> None:
+        """What was left to later calls, by one call for each part."""
+        parts, self.parts = self.parts, []
+        for part in parts:
+            self.call("recipients", {"Records": [{"body": write_part(part)}]})
+
     def store(self, *events: Event) -> None:
         for event in events:
             self.agent.events.save(event)
+
+
+class _Recipients:
+    """Writes down who left recipients to later calls, and to which."""
+
+    def __init__(self, stage: Stage, function: str) -> None:
+        self._stage, self._function = stage, function
+        self.most_at_once = stage.most_at_once
+
+    def put(self, parts: Sequence[Part]) -> None:
+        self._stage.handed_over.add(self._function)
+        self._stage.parts += parts
 
 
 @contextmanager

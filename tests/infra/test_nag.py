@@ -14,8 +14,10 @@ ACCEPTED = {
     (r"DDB3", r"Storage/Sessions"): "sessions die with their connections: nothing to restore",
     (r"SMG4", r"Storage/Key"): "the key is the agent's identity, known to its peers: a timer must"
     " not change it; README tells how the owner does",
-    (r"APIG1", r"SocketStage"): "a line for each message would cost more than the message; each"
-    " verb is a function, whose calls, errors and durations are metrics",
+    (r"SMG4", r"Edge/Front/OriginSecret"): "it says only which way a request has come; a deployment"
+    " that makes it anew changes both of its sides",
+    (r"IAM4\[.*AmazonAPIGatewayPushToCloudWatchLogs\]", r"Edge/Gateways/LogWriter"): "AWS's own"
+    " policy for the account's one role that writes API Gateway's logs",
     (r"CFR1", r"Distribution"): "a public relay is for everyone",
     (r"CFR2", r"Distribution"): "writes are paid for and connections are rate-limited by the relay;"
     " a web ACL costs more than an idle relay",

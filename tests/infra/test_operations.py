@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from farthing.ports.meter import Metric
-from farthing.surface import RUNS_WHEN_BRAKED
+from farthing.ports.meter import Metric, metric_namespace
+from farthing.store.table import Table
+from farthing.surface import QUEUES, RUNS_WHEN_BRAKED, STREAMS
+from infra.deployment import Deployment
 from infra.permissions import TABLES
 from tests.infra.conftest import Stacks
 from tests.infra.test_relay import functions
@@ -20,7 +22,7 @@ def alarms(stacks: Stacks) -> list[dict[str, Any]]:
 def test_every_alarm_tells_someone(production: Stacks) -> None:
     (topic,) = [id for id in production.of_type("AWS::SNS::Topic") if id.startswith("Alarms")]
     for alarm in alarms(production):
-        assert alarm["AlarmActions"] == [{"Ref": topic}]
+        assert {"Ref": topic} in alarm["AlarmActions"]
 
 
 def test_every_topic_takes_what_is_published_to_it(production: Stacks) -> None:
@@ -34,23 +36,24 @@ def test_every_topic_takes_what_is_published_to_it(production: Stacks) -> None:
                 if statement["Effect"] == "Allow"
             }
     told = {
-        *(("cloudwatch.amazonaws.com", alarm["AlarmActions"][0]["Ref"])
-          for alarm in alarms(production)),
+        *(("cloudwatch.amazonaws.com", action["Ref"])
+          for alarm in alarms(production) for action in alarm["AlarmActions"]),
         *(("budgets.amazonaws.com", each["Subscribers"][0]["Address"]["Ref"])
           for budget in production.properties("AWS::Budgets::Budget")
           for each in budget["NotificationsWithSubscribers"]),
         *(("events.amazonaws.com", rule["Targets"][0]["Arn"]["Ref"])
           for rule in production.properties("AWS::Events::Rule") if "EventPattern" in rule),
     }  # fmt: skip
-    assert len(told) == 4
+    assert len(told) == 5
     for service, topic in told:
         assert service in publishers[topic]
 
 
 def test_what_is_watched(production: Stacks) -> None:
     watched = json.dumps(alarms(production))
-    for metric in ("ApproximateNumberOfMessagesVisible", "IteratorAge"):
-        assert watched.count(f'"{metric}"') == 3  # one for each stream
+    assert watched.count('"ApproximateNumberOfMessagesVisible"') == len(STREAMS) + len(QUEUES)
+    assert watched.count('"IteratorAge"') == len(STREAMS)
+    assert watched.count('"ApproximateAgeOfOldestMessage"') == len(QUEUES)
     assert watched.count('"WriteThrottleEvents"') == 6
     for metric in ("Errors", "Throttles", Metric.REVENUE, Metric.HOLDS_RELEASED,
                    Metric.INTERNAL_ERRORS):  # fmt: skip
@@ -76,7 +79,43 @@ def test_a_sweeper_that_does_not_run_is_noticed(production: Stacks) -> None:
 
 
 def test_alarms_cost_little(production: Stacks) -> None:
-    assert len(alarms(production)) <= 20
+    """Two for each stream and queue, one for each table, and ten."""
+    assert len(alarms(production)) <= 2 * len(STREAMS) + 2 * len(QUEUES) + len(Table) + 10
+
+
+def test_metrics_are_of_this_deployment(production: Stacks, small: Stacks) -> None:
+    for stacks, prefix in ((production, "farthing-"), (small, "small-")):
+        text = json.dumps(alarms(stacks))
+        assert f'"Namespace": "{metric_namespace(prefix)}"' in text
+        assert '"Namespace": "Farthing"' not in text
+    assert metric_namespace("farthing-") != metric_namespace("small-")
+
+
+def test_each_dashboard_is_small_enough_to_be_free(production: Stacks) -> None:
+    """Three are, of fifty metrics at most."""
+    boards = production.properties("AWS::CloudWatch::Dashboard")
+    assert 1 <= len(boards) <= 3
+    for board in boards:
+        parts = board["DashboardBody"]["Fn::Join"][1]
+        body = json.loads("".join(part if isinstance(part, str) else "x" for part in parts))
+        assert sum(len(widget["properties"]["metrics"]) for widget in body["widgets"]) <= 50
+
+
+def test_too_many_messages_pull_the_brake_within_the_hour(production: Stacks) -> None:
+    """A bill knows of them hours later."""
+    (spent,) = [id for id in production.of_type("AWS::SNS::Topic") if id.startswith("BrakeSpent")]
+    pulling = {
+        alarm["MetricName"]: alarm
+        for alarm in alarms(production)
+        if {"Ref": spent} in alarm["AlarmActions"]
+    }
+    assert set(pulling) == {"MessageCount", "Count"}
+    for alarm in pulling.values():
+        assert alarm["Namespace"] == "AWS/ApiGateway"
+        assert alarm["Period"] * alarm["EvaluationPeriods"] <= 3600
+        assert alarm["Threshold"] == Deployment().hourly_messages
+    named = {each["Name"] for each in pulling["MessageCount"]["Dimensions"]}
+    assert named == {"ApiId", "Stage"}
 
 
 class TestBudget:

@@ -2,7 +2,7 @@
 nothing is permitted that none of them makes."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from farthing.store.ledger import Hold, Peer, hash_token
 from farthing.store.routes import GENERATION_SECONDS, Route
 from farthing.store.subscriptions import CHANGES, Subscription, request_order
 from farthing.store.table import Table
-from infra.permissions import KEY, POSTING, TABLES
+from infra.permissions import KEY, POSTING, SENDING, TABLES
 from tests.ilp.paying import PAYER, packet
 from tests.infra.conftest import ROOT
 from tests.infra.recording import CONNECTION, HOST, Stage
@@ -31,7 +31,7 @@ from tests.purses.filling import fill_packet
 from tests.purses.test_purse_http import nostr
 from tests.relay.world import ALICE, BOB, OWNER, START, signed
 
-WITHOUT_TABLES = {"brake"}  # it knows Lambda and nothing else
+WITHOUT_TABLES = {"brake", "origin"}  # they know Lambda, or a secret, and nothing else
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,9 @@ def live(stage: Stage) -> None:
     talk(stage, {})
     talk(stage, dict.fromkeys(_FUNCTIONS, "default"), who="another")
     web(stage)
+    pass_on_free(stage)
     pay(stage)
+    pass_on_paid(stage)
     keep_up(stage)
 
 
@@ -164,6 +166,48 @@ def pass_on(stage: Stage, say: Any, who: str) -> None:
     stage.connections.fate.clear()
 
 
+def pass_on_free(stage: Stage) -> None:
+    """Ephemeral events that cost nothing, by every door; and stored ones, in parts."""
+    pass_ephemeral_on(stage, lambda event: stage.web("events", event.as_dict()))
+    pass_ephemeral_on(stage, lambda event: stage.socket("event", "EVENT", event.as_dict()))
+    pass_ephemeral_on(stage, lambda event: stage.socket("default", "EVENT", event.as_dict()))
+    with_listener(stage, Delivery.DELIVERED)
+    letter = signed(kind=1059, tags=[["p", public_key_of(BOB)]], content="in parts")
+    stage.store(letter, signed(content="in parts"))
+    stage.most_at_once = 1
+    stage.stream("fanout", Table.EVENTS)
+    stage.most_at_once = 1000
+    for fate in (Delivery.BUSY, Delivery.GONE):
+        stage.connections.fate["listener"] = fate
+        stage.deliver_parts()
+    stage.connections.fate.clear()
+
+
+def pass_on_paid(stage: Stage) -> None:
+    pass_ephemeral_on(stage, lambda event: stage.packet(packet(stage.agent, event)))
+
+
+def pass_ephemeral_on(stage: Stage, take: Callable[[Event], object]) -> None:
+    """To who is there, to who has gone, and to more than one call serves."""
+    for most, fate in ((1000, Delivery.DELIVERED), (1000, Delivery.GONE), (1, Delivery.DELIVERED)):
+        with_listener(stage, fate)
+        stage.most_at_once = most
+        stage.clock.now += 1
+        take(signed(kind=20001, content=f"{most} {fate}", created_at=int(stage.clock())))
+    stage.most_at_once = 1000
+    stage.parts = []
+    stage.connections.fate.clear()
+
+
+def with_listener(stage: Stage, fate: Delivery) -> None:
+    stage.connections.fate.clear()
+    stage.socket("connect", connection="listener")
+    for name in ("one", "another"):
+        filter = {"kinds": [1, 1059, 20001], "#p": [public_key_of(BOB)]}
+        stage.socket("req", "REQ", name, {"kinds": [1, 20001]}, filter, connection="listener")
+    stage.connections.fate["listener"] = fate
+
+
 def leave(stage: Stage, say: Any, who: str) -> None:
     """Gone in the middle of an answer, whatever was asked."""
     for verb, *parts in (
@@ -233,6 +277,7 @@ def pay(stage: Stage) -> None:
     agent = stage.agent
     agent.ledger.add_peer(PAYER)
     note = signed(content="paid")
+    stage.web("events", signed(content="not paid").as_dict())  # told what it would cost
     for _ in range(2):  # the second is answered from the receipt
         stage.packet(packet(agent, note))
     for version in range(2):
@@ -424,6 +469,10 @@ def test_what_a_function_does_is_permitted_and_no_more(stage: Stage, function: s
 
 def test_those_who_post_may_and_others_may_not(stage: Stage) -> None:
     assert stage.posted == POSTING
+
+
+def test_those_who_leave_recipients_to_later_calls_may_and_others_may_not(stage: Stage) -> None:
+    assert stage.handed_over == SENDING["recipients"]
 
 
 @pytest.mark.parametrize("function", sorted(KEY - {"identity"}))

@@ -1,16 +1,29 @@
 """The relay's functions, and whatever calls them: a route, a stream or a clock for each."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from farthing.connector.requests import _CALLBACK_SECONDS
-from farthing.nostr.messages import Verb
+from farthing.nostr.messages import MAX_SUBSCRIPTION_ID, Verb
+from farthing.nostr.sync import neg_message
+from farthing.relay.information import relay_information
 from farthing.settings import Settings
 from farthing.store.table import Table
-from farthing.surface import DEFAULT_FUNCTION, MESSAGES, ROUTES, SCHEDULES, STREAMS
-from infra.permissions import CALLING_THEMSELVES, KEY, POSTING, TABLES
+from farthing.surface import (
+    ANSWERED,
+    DEFAULT_FUNCTION,
+    MESSAGES,
+    QUEUES,
+    ROUTES,
+    SCHEDULES,
+    STREAMS,
+    Queue,
+)
+from infra.deployment import Deployment
+from infra.permissions import CALLING_THEMSELVES, KEY, POSTING, SENDING, TABLES
 from tests.infra.conftest import ROOT, Stacks
 
 PREFIX = "farthing-"
@@ -89,10 +102,11 @@ class TestEachFunction:
     def test_someone_calls_it(self, production: Stacks, name: str) -> None:
         callers = [
             *production.properties("AWS::ApiGatewayV2::Integration"),
-            *production.properties("AWS::Lambda::EventSourceMapping"),
+            *(each["FunctionName"]
+              for each in production.properties("AWS::Lambda::EventSourceMapping")),
             *schedules(production),
-            *production.properties("Custom::Identity"),
-        ]
+            *(each["ServiceToken"] for each in production.properties("Custom::Identity")),
+        ]  # fmt: skip
         assert name in {function_called(production, caller) for caller in callers}
 
 
@@ -124,7 +138,7 @@ def _list(value: Any) -> list[Any]:
 def _table(resource: Any) -> str:
     text = json.dumps(resource)
     for table in Table:
-        if f"FnGetAtt{table.value.capitalize()}" in text and "StreamArn" not in text:
+        if f':table/farthing-{table.value}"' in text:
             return table.value
     return text
 
@@ -155,19 +169,18 @@ class TestRoutes:
         }
         assert expressions == {"$request.body.[0]"}
 
-    def test_replies_travel_back(self, production: Stacks) -> None:
-        """Without a response of the route, the handler's body reaches nobody."""
+    def test_only_a_verb_that_always_answers_has_a_response(self, production: Stacks) -> None:
+        """Of a body that is missing, the response of a route makes an empty frame."""
         answered = {
             each["RouteId"]["Ref"]
             for each in production.properties("AWS::ApiGatewayV2::RouteResponse")
         }
-        sockets = {
-            id
+        keys = {
+            each["Properties"]["RouteKey"]
             for id, each in production.of_type("AWS::ApiGatewayV2::Route").items()
-            if "Socket" in json.dumps(each["Properties"]["ApiId"])
-            and not each["Properties"]["RouteKey"].endswith("connect")
+            if id in answered
         }
-        assert answered == sockets
+        assert keys == ANSWERED == {"EVENT", "COUNT", "AUTH"}
 
     def test_they_are_those_of_the_surface_and_no_others(self, production: Stacks) -> None:
         """The local server and the README are made from the same tables: tests/test_surface.py."""
@@ -192,7 +205,7 @@ class TestRoutes:
             function_called(production, each["FunctionName"])
             for each in production.properties("AWS::Lambda::Permission")
             if each["Principal"] == "apigateway.amazonaws.com"
-        }
+        } - {"origin"}
         routes = production.properties("AWS::ApiGatewayV2::Route")
         assert permitted == {self.function_of(production, each) for each in routes}
 
@@ -211,6 +224,7 @@ class TestStreams:
         return {
             function_called(stacks, each["FunctionName"]): each
             for each in stacks.properties("AWS::Lambda::EventSourceMapping")
+            if "StartingPosition" in each
         }
 
     def test_who_reads_what(self, production: Stacks) -> None:
@@ -259,7 +273,116 @@ class TestStreams:
         queues = production.of_type("AWS::SQS::Queue")
         assert all(each["Properties"]["SqsManagedSseEnabled"] for each in queues.values())
         policies = json.dumps(production.properties("AWS::SQS::QueuePolicy"))
-        assert policies.count("aws:SecureTransport") == len(queues) == 3
+        assert policies.count("aws:SecureTransport") == len(queues)
+        assert len(queues) == len(STREAMS) + 2 * len(QUEUES)
+
+
+@pytest.mark.parametrize("queue", QUEUES, ids=lambda queue: queue.name)
+class TestQueues:
+    def resource(self, stacks: Stacks, name: str) -> tuple[str, dict[str, Any]]:
+        (found,) = [
+            (id, each["Properties"])
+            for id, each in stacks.of_type("AWS::SQS::Queue").items()
+            if each["Properties"]["QueueName"] == f"{PREFIX}{name}"
+        ]
+        return found
+
+    def test_its_function_takes_one_message_at_a_time(
+        self, production: Stacks, queue: Queue
+    ) -> None:
+        id, _ = self.resource(production, queue.name)
+        (source,) = [
+            each
+            for each in production.properties("AWS::Lambda::EventSourceMapping")
+            if each["EventSourceArn"] == {"Fn::GetAtt": [id, "Arn"]}
+        ]
+        assert function_called(production, source["FunctionName"]) == queue.function
+        assert source["BatchSize"] == 1
+        assert source["ScalingConfig"] == {"MaximumConcurrency": queue.parallel}
+
+    def test_what_keeps_failing_is_kept(self, production: Stacks, queue: Queue) -> None:
+        _, properties = self.resource(production, queue.name)
+        failures, kept = self.resource(production, queue.failures)
+        redrive = properties["RedrivePolicy"]
+        assert redrive["deadLetterTargetArn"] == {"Fn::GetAtt": [failures, "Arn"]}
+        assert redrive["maxReceiveCount"] == queue.attempts
+        assert kept["MessageRetentionPeriod"] == 14 * 24 * 3600
+
+    def test_a_message_is_not_taken_twice_while_its_call_lasts(
+        self, production: Stacks, queue: Queue
+    ) -> None:
+        _, properties = self.resource(production, queue.name)
+        seconds = functions(production)[queue.function][1]["Timeout"]
+        assert properties["VisibilityTimeout"] >= 6 * seconds
+
+    def test_who_sends_knows_where_and_may(self, production: Stacks, queue: Queue) -> None:
+        id, _ = self.resource(production, queue.name)
+        may = (json.dumps({"Fn::GetAtt": [id, "Arn"]}), "sqs:SendMessage")
+        variable = f"FARTHING_{queue.name.upper()}_QUEUE_URL"
+        for name in TABLES:
+            sends = name in SENDING[queue.name]
+            variables = functions(production)[name][1]["Environment"]["Variables"]
+            assert (variable in variables) == sends, name
+            assert (may in policy_of(production, name)) == sends, name
+
+
+def test_the_surface_and_the_rights_know_the_same_queues() -> None:
+    assert set(SENDING) == {queue.name for queue in QUEUES}
+
+
+class TestFrames:
+    """API Gateway closes a connection, with 1009, on a frame of more than 32 KB."""
+
+    def settings(self, stacks: Stacks) -> Settings:
+        variables = functions(stacks)["req"][1]["Environment"]["Variables"]
+        plain = {name: value for name, value in variables.items() if isinstance(value, str)}
+        return Settings.from_env(plain)
+
+    def test_what_is_advertised_and_enforced_fits(self, production: Stacks) -> None:
+        settings = self.settings(production)
+        limitation = relay_information(replace(settings, public_key="a" * 64))["limitation"]
+        assert limitation["max_message_length"] == settings.max_message_length == 32_768
+        assert limitation["max_content_length"] <= 32_768
+
+    def test_so_does_a_message_of_a_sync(self, production: Stacks) -> None:
+        settings = self.settings(production)
+        largest = neg_message("\x01" * MAX_SUBSCRIPTION_ID, bytes(settings.sync_frame))
+        assert len(largest.encode()) <= 32_768
+
+    @pytest.mark.parametrize(
+        "given", [{"max_message_length": "32769"}, {"sync_frame": "16385"}, {"sync_frame": "0"}]
+    )
+    def test_nobody_asks_for_more(self, given: dict[str, str]) -> None:
+        with pytest.raises(ValueError, match="at most"):
+            Deployment(settings=given)
+
+
+class TestKey:
+    """Who has the private key is the agent: whoever only names it has the public one."""
+
+    @pytest.mark.parametrize("name", ["info", "event", "default"])
+    def test_who_is_asked_by_strangers_does_not_hold_it(
+        self, production: Stacks, name: str
+    ) -> None:
+        variables = functions(production)[name][1]["Environment"]["Variables"]
+        assert "FARTHING_SECRET_KEY_ARN" not in variables
+        assert not [each for each in policy_of(production, name) if "secretsmanager" in each[1]]
+
+    @pytest.mark.parametrize("name", sorted(set(TABLES) - KEY))
+    def test_everyone_else_is_told_the_public_one(self, production: Stacks, name: str) -> None:
+        variables = functions(production)[name][1]["Environment"]["Variables"]
+        (agent,) = production.of_type("Custom::Identity")
+        assert variables["FARTHING_PUBLIC_KEY"] == {"Fn::GetAtt": [agent, "PublicKey"]}
+
+
+def test_the_log_of_sockets_names_the_viewer(production: Stacks) -> None:
+    """Behind CloudFront the source of a request is one of its own addresses."""
+    for stage in production.properties("AWS::ApiGatewayV2::Stage"):
+        logged = json.loads(stage["AccessLogSettings"]["Format"])
+        assert logged["viewer"] == "$context.authorizer.viewer"
+        assert logged["identity.sourceIp"] == "$context.identity.sourceIp"
+    (account,) = production.of_type("AWS::ApiGateway::Account").values()
+    assert account["DeletionPolicy"] == "Retain", "another deployment may stand on it"
 
 
 class TestSchedulesAndMoney:

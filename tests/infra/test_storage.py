@@ -54,7 +54,7 @@ def test_a_deployment_that_is_to_leave_nothing_leaves_nothing(small: Stacks, tab
 
 class TestKey:
     def test_what_secrets_manager_draws_is_a_key(self, production: Stacks) -> None:
-        (secret,) = production.of_type("AWS::SecretsManager::Secret").values()
+        (secret,) = production.of_type("AWS::SecretsManager::Secret", "storage").values()
         drawing = secret["Properties"]["GenerateSecretString"]
         printable = [chr(code) for code in range(33, 127)]
         left = [each for each in printable if each not in drawing["ExcludeCharacters"]]
@@ -65,14 +65,14 @@ class TestKey:
         assert len(Settings(secret_key=drawn).pubkey) == 64
 
     def test_it_outlives_the_stack(self, production: Stacks) -> None:
-        (secret,) = production.of_type("AWS::SecretsManager::Secret").values()
+        (secret,) = production.of_type("AWS::SecretsManager::Secret", "storage").values()
         assert secret["DeletionPolicy"] == "Retain"
 
     def test_one_that_is_given_is_used_and_none_is_made(self, named: Stacks) -> None:
-        assert named.of_type("AWS::SecretsManager::Secret") == {}
-        (event,) = [
+        assert named.of_type("AWS::SecretsManager::Secret", "storage") == {}
+        (ilp,) = [
             each["Environment"]["Variables"]
             for each in named.properties("AWS::Lambda::Function")
-            if each.get("FunctionName") == "farthing-event"
+            if each.get("FunctionName") == "farthing-ilp"
         ]
-        assert event["FARTHING_SECRET_KEY_ARN"].endswith(":secret:mine-abcdef")
+        assert ilp["FARTHING_SECRET_KEY_ARN"].endswith(":secret:mine-abcdef")

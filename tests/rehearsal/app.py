@@ -28,7 +28,9 @@ class EmulatedStorage(StorageStack):
 
 
 class EmulatedEdge(EdgeStack):
-    """The emulator serves its APIs under paths of its own host."""
+    """The emulator serves its APIs under paths of its own host, and clients go to them there."""
+
+    is_only_way = False
 
     def public_addresses(self) -> Addresses:
         apis = f"{EMULATOR}/_aws/execute-api"

@@ -66,19 +66,19 @@ class Deployed:
 
     @property
     def relay_url(self) -> str:
-        return self.outputs["FarthingEdge"]["RelayUrl"]
+        return self.outputs[f"{PREFIX}edge"]["RelayUrl"]
 
     @property
     def web_url(self) -> str:
-        return self.outputs["FarthingEdge"]["WebUrl"]
+        return self.outputs[f"{PREFIX}edge"]["WebUrl"]
 
     @property
     def pubkey(self) -> str:
-        return self.outputs["FarthingRelay"]["PublicKey"]
+        return self.outputs[f"{PREFIX}relay"]["PublicKey"]
 
     @property
     def ilp_address(self) -> str:
-        return self.outputs["FarthingRelay"]["IlpAddress"]
+        return self.outputs[f"{PREFIX}relay"]["IlpAddress"]
 
     def client(
         self, service: str, endpoint: str = "", config: Config = _QUICK, role: str = ""
@@ -114,7 +114,7 @@ class Deployed:
     def stacks(self) -> list[str]:
         found = self.client("cloudformation").describe_stacks()["Stacks"]
         names: list[str] = [each["StackName"] for each in found]
-        return [name for name in names if name.startswith("Farthing")]
+        return [name for name in names if name.startswith(PREFIX)]
 
     def resources(self) -> int:
         client = self.client("cloudformation")

@@ -349,7 +349,7 @@ class TestTroubledClients:
             client.watch({})
         return clients
 
-    @pytest.mark.parametrize("fate", list(Delivery))
+    @pytest.mark.parametrize("fate", [each for each in Delivery if each is not Delivery.BUSY])
     def test_the_others_do_not_notice(self, agent, feed, clients, fate: Delivery) -> None:
         connections_of(agent).fate["ill"] = fate
 
@@ -359,6 +359,19 @@ class TestTroubledClients:
             client.check(all_of(feed))
         assert (agent.sessions.get("ill") is None) == (fate is Delivery.GONE)
         assert connections_of(agent).closed == (["ill"] if fate is Delivery.SLOW else [])
+
+    def test_one_that_is_turned_away_goes_on_where_it_was(self, agent, feed, clients) -> None:
+        """The stream brings the entries again, and the others have had theirs."""
+        connections_of(agent).fate["ill"] = Delivery.BUSY
+        with pytest.raises(ExceptionGroup):
+            feed.publish(made(), made())
+        assert connections_of(agent).closed == []
+        connections_of(agent).fate.clear()
+
+        feed.push(feed.entries())
+
+        for client in clients:
+            client.check(all_of(feed))
 
     def test_nor_do_they_where_it_raises(self, agent, feed, clients) -> None:
         connections = connections_of(agent)

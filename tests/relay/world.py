@@ -40,6 +40,8 @@ class Clock:
 class RecordingConnections:
     """Clients that take every frame, unless a test says what becomes of theirs."""
 
+    carries_replies = True
+
     def __init__(self) -> None:
         self.posted: list[tuple[str, Any]] = []
         self.closed: list[str] = []

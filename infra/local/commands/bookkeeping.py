@@ -191,6 +191,8 @@ def audit(_arguments: Namespace, settings: Settings) -> int:
         f"{result.peers} peers, {result.receipts} receipts, {result.events} events,"
         f" {result.posted} posted, {result.pending} pending"
     )
+    if result.purses:
+        print(f"{result.purses} purses, {result.left} left in them")
     for difference in result.differences:
         print(f"  {difference}")
     print(f"{len(result.differences)} differences")

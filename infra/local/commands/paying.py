@@ -22,8 +22,10 @@ from farthing.ilp.toon import NotEncodable, dumps_event
 from farthing.nostr.events import Event, sign_event
 from farthing.ports.outbound import OutboundFailed
 from farthing.settings import Settings
-from infra.local.commands.relay_address import host_of, http_url, relay
+from infra.local.commands.relay_address import host_of, http_url, is_own, relay
+from infra.local.commands.terminal import plain
 from infra.local.server.identity import kept_secret, with_identity
+from infra.local.server.peers import local_token
 
 AUTHOR_FILE = "author-key"
 _TIMEOUT = 10.0
@@ -47,6 +49,26 @@ def add_event_arguments(parser: ArgumentParser) -> None:
         "--relay", default="", type=relay, help="WebSocket URL; the local one if left out"
     )
     parser.add_argument("--owner", action="store_true", help="sign with the owner's key")
+
+
+def add_connector_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--token", default="", help="bearer token at the connector; ours is used at our own only"
+    )
+    parser.add_argument("--connector", default="", help="URL that takes the packet")
+
+
+def connector_token(arguments: Namespace, settings: Settings, endpoint: str) -> str:
+    """The token for a connector. Ours works at our own connector, and whoever else saw it could
+    spend with it."""
+    if arguments.token:
+        return str(arguments.token)
+    if not is_own(endpoint, settings):
+        raise NotPayable(
+            f"the packet would go to {plain(endpoint)}, which is not our own connector: give its"
+            f" --token, or pay through ours with --connector {settings.ilp_url}"
+        )
+    return settings.peer_token or local_token(Path(settings.data))
 
 
 def _kind(text: str) -> int:
@@ -83,7 +105,11 @@ def relay_terms(relay: str) -> RelayTerms:
 
 
 def ask_quote(relay: str, event: Event) -> dict[str, Any]:
-    body = json.dumps({"event": event.as_dict()}).encode()
+    return ask_for_quote(relay, {"event": event.as_dict()})
+
+
+def ask_for_quote(relay: str, question: dict[str, Any]) -> dict[str, Any]:
+    body = json.dumps(question).encode()
     headers = {"Content-Type": "application/json"}
     return ask("POST", f"{http_url(relay)}/v1/quotes", headers, body)
 

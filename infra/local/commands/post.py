@@ -1,10 +1,10 @@
 """`farthing post`: sign an event, pay for it in one packet, and say what happened."""
 
+import asyncio
 import json
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from farthing.aws.outbound import HttpOutbound
 from farthing.connector.client import (
@@ -23,17 +23,18 @@ from farthing.ports.hosts import ANYWHERE
 from farthing.settings import Settings
 from infra.local.commands.paying import ERRORS as ERRORS
 from infra.local.commands.paying import (
+    add_connector_arguments,
     add_event_arguments,
     ask,
     author_secret,
+    connector_token,
     price_line,
     relay_terms,
     signed,
 )
-from infra.local.commands.relay_address import http_url, is_own, web_url
+from infra.local.commands.relay_address import http_url, is_own, relay_url, web_url
 from infra.local.commands.terminal import plain, row, whole_number
 from infra.local.server.identity import with_identity
-from infra.local.server.peers import local_token
 
 # Hundredths of the relay's asset: whoever posts a note expects to pay less than a cent.
 _LARGEST_PRICE_DIGITS = 2
@@ -41,10 +42,12 @@ _LARGEST_PRICE_DIGITS = 2
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_event_arguments(parser)
+    add_connector_arguments(parser)
     parser.add_argument(
-        "--token", default="", help="bearer token at the connector; ours is used at our own only"
+        "--purse",
+        action="store_true",
+        help="publish by WebSocket, log in, and pay from the key's purse at the relay",
     )
-    parser.add_argument("--connector", default="", help="URL that takes the packet")
     parser.add_argument("--amount", type=whole_number, help="pay this instead of the price")
     parser.add_argument(
         "--max-price",
@@ -66,9 +69,11 @@ def run(arguments: Namespace, settings: Settings) -> int:
     row("note", encode(Note(event.id)))
     if is_own(relay, settings) and event.pubkey == with_identity(settings).pubkey:
         return _store_free(relay, event)
+    if arguments.purse:
+        return _publish_from_purse(relay_url(arguments, settings), event, secret)
     terms = relay_terms(relay)
     endpoint = arguments.connector or terms.endpoint
-    token = _token(arguments, settings, endpoint)
+    token = connector_token(arguments, settings, endpoint)
     row("price", price_line(terms, event))
     started = time.perf_counter()
     payment, reply = _pay(arguments, event, secret, terms, endpoint, token)
@@ -93,17 +98,17 @@ def _store_free(relay: str, event: Event) -> int:
     return 0
 
 
-def _token(arguments: Namespace, settings: Settings, endpoint: str) -> str:
-    """The token for a connector. Ours works at our own connector, and whoever else saw it could
-    spend with it."""
-    if arguments.token:
-        return str(arguments.token)
-    if not is_own(endpoint, settings):
-        raise NotPayable(
-            f"the packet would go to {plain(endpoint)}, which is not our own connector: give its"
-            f" --token, or pay through ours with --connector {settings.ilp_url}"
-        )
-    return settings.peer_token or local_token(Path(settings.data))
+def _publish_from_purse(relay: str, event: Event, secret: bytes) -> int:
+    """Publish as any client does; the relay draws the price from the key's purse."""
+    # Loaded here: a client for WebSockets takes its time, and payments by packet need none.
+    from infra.local.commands.remote import RemoteFailed, publish_logged_in
+
+    try:
+        accepted, message = asyncio.run(publish_logged_in(relay, event, secret))
+    except RemoteFailed as error:
+        raise NotPayable(str(error)) from None
+    row("stored" if accepted else "refused", message or f"at {relay}")
+    return 0 if accepted else 1
 
 
 def _pay(

@@ -16,6 +16,7 @@ from botocore.session import get_session
 
 from farthing.agent.recover import Span, deliver_again, number_again, push_again
 from farthing.aws.connections import GatewayConnections
+from farthing.aws.recipients import SqsRecipients
 from farthing.context import Agent
 from farthing.settings import Settings
 from farthing.store.dynamodb import DynamoDBEngine
@@ -60,6 +61,7 @@ def deployed_agent(prefix: str, clients: Clients = new_client) -> Agent:
         settings=Settings.from_env(variables),
         engine=DynamoDBEngine(prefix=prefix),
         connections=GatewayConnections(variables["FARTHING_CONNECTIONS_URL"]),
+        recipients=SqsRecipients(variables["FARTHING_RECIPIENTS_QUEUE_URL"]),
     )
 
 

@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+
+from farthing.nostr.events import Event, sign_event
+from farthing.nostr.kinds import Kind
+from farthing.nostr.messages import Prefix
 
 _LARGEST_FRAME = 16 * 1024 * 1024
 _HEARTBEAT_SECONDS = 30
@@ -71,6 +76,35 @@ class Remote:
                 continue
             if isinstance(frame, list):
                 return frame
+
+
+async def publish_logged_in(url: str, event: Event, secret: bytes) -> tuple[bool, str]:
+    """Publish an event, log in when the relay asks for it (NIP-42), and send it again. What OK says
+    in the end."""
+    sent = ["EVENT", event.as_dict()]
+    challenge, asked = "", False
+    async with connected(url) as relay:
+        await relay.send(*sent)
+        async for frame in relay.answers(("AUTH",), ("OK", event.id)):
+            if frame[0] == "AUTH":
+                challenge = str(frame[1])
+            elif not _asks_for_login(frame) or asked or not challenge:
+                return frame[2] is True, str(frame[3])
+            else:
+                asked = True
+                await relay.send("AUTH", _login(secret, url, challenge).as_dict())
+                await relay.send(*sent)
+    raise RemoteFailed("the relay does not answer")
+
+
+def _asks_for_login(frame: Frame) -> bool:
+    return len(frame) > 3 and str(frame[3]).startswith(f"{Prefix.AUTH_REQUIRED}:")
+
+
+def _login(secret: bytes, url: str, challenge: str) -> Event:
+    tags = [["relay", url], ["challenge", challenge]]
+    now = int(time.time())
+    return sign_event(secret, kind=Kind.CLIENT_AUTH, content="", created_at=now, tags=tags)
 
 
 @asynccontextmanager

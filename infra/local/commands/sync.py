@@ -32,8 +32,8 @@ from infra.local.commands.transfer import Importer, ImportReport
 
 _SYNC = "farthing-sync"
 _FETCH = "farthing-fetch"
-# In hex twice that, which the smallest of the common limits on a message has room for.
-_FRAME = 30_000
+# In hex twice that. A relay behind API Gateway is disconnected by a frame of more than 32 KB.
+_FRAME = 16_000
 _FETCH_AT_ONCE = 250  # below the number of events that relays send for one filter
 _SEND_AT_ONCE = 100
 _PAUSES = (1, 2, 4, 8, 16, 30)  # seconds, where the relay says rate-limited

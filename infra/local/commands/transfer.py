@@ -31,7 +31,7 @@ from farthing.store.postings import sort_key
 from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine
 from infra.local.commands.bookkeeping import offline_agent
-from infra.local.server.write_hub import WriteHub
+from infra.local.server.write_scheduler import WriteScheduler
 
 _BATCH = 512
 # What an item of the events table has room for, beside the event's other attributes.
@@ -96,11 +96,11 @@ class Importer:
     def __init__(self, agent: Agent) -> None:
         assert isinstance(agent.engine, SqliteEngine)
         self._agent = agent
-        self._hub = WriteHub(_Here())
-        agent.engine.park_in(self._hub)
+        self._scheduler = WriteScheduler(_Here())
+        agent.engine.park_in(self._scheduler)
 
     def close(self) -> None:
-        self._hub.stop()
+        self._scheduler.stop()
 
     def store(self, lines: list[bytes], report: ImportReport) -> None:
         """Returns when every line is stored durably, or counted as what it is. NotImported if the
@@ -110,7 +110,7 @@ class Importer:
         def store(line: bytes) -> None:
             outcomes.append(self._store(line))
 
-        self._hub.run_all([partial(store, line) for line in lines])
+        self._scheduler.run_all([partial(store, line) for line in lines])
         for outcome in outcomes:
             if isinstance(outcome, NotImported):
                 raise outcome

@@ -1,4 +1,4 @@
-"""The local server: one port for HTTP and WebSocket, the very handlers of the cloud behind it."""
+"""The local server: one port for HTTP and WebSocket, with the same handlers as in the cloud."""
 
 import asyncio
 import gc
@@ -28,7 +28,7 @@ from farthing.settings import Settings
 from farthing.store.sqlite import SqliteEngine
 from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Work
 from infra.local.server.backlog import Backlog
-from infra.local.server.client_address import peer_of, visitor_of
+from infra.local.server.client_address import limit_key, peer_of
 from infra.local.server.connection_limits import ConnectionLimits
 from infra.local.server.feeds import FollowedRelays
 from infra.local.server.folder import CannotStart, hold_folder
@@ -45,7 +45,7 @@ from infra.local.server.sockets import LocalConnections, Socket
 from infra.local.server.streams import StreamPump
 from infra.local.server.web_routes import WebRoutes, load_handler
 from infra.local.server.workers import LoopMailbox, Workers
-from infra.local.server.write_hub import WriteHub
+from infra.local.server.write_scheduler import WriteScheduler
 
 log = logging.getLogger("farthing")
 
@@ -57,22 +57,22 @@ _SYNC_WORKERS = 2
 _SPARE_WORKERS = 8
 _GOODBYE_SECONDS = 2
 _BACKLOG = 1024  # connections that wait to be taken
-# Nothing ends connections here as API Gateway does, and what is known of them must last as long.
+# Here nothing ends connections after two hours, so their records must last as long as they do.
 _CONNECTION_SECONDS = 100 * 365 * 24 * 3600
-# Threads that compute give way to those with a commit to finish. Python's 5 ms would let a commit
-# of twenty statements wait twenty times; below 0.3 ms what is gained is spent on giving way.
+# How long a thread keeps the interpreter. A commit has some twenty statements and waits at each of
+# them: Python's 5 ms would make 100 ms of it. Below 0.3 ms the switching itself costs too much.
 _SWITCH_SECONDS = 0.0003
-# Objects more than before: hundreds of requests under way hold thousands, and none is garbage.
+# New objects before the collector runs: hundreds of requests hold thousands that are no garbage.
 _COLLECT_AFTER = 50_000
 _TOO_MANY = Refused(Prefix.RATE_LIMITED, "too many messages from this address")
 
 
 class Server:
-    """Everything that runs while the agent is up, in the order in which it starts and stops."""
+    """Starts and stops everything that runs on one machine, in order."""
 
     def __init__(self, settings: Settings) -> None:
         self._folder = hold_folder(Path(settings.data))
-        # Bound before anything else: what we publish of ourselves names the port.
+        # Bound first, because what the agent publishes about itself names the port.
         self._listener = _bind(settings.host, settings.port)
         self.settings = replace(
             with_identity(settings),
@@ -89,15 +89,15 @@ class Server:
         self._workers = Workers(max(1, settings.workers), self._mailbox, spare=_SPARE_WORKERS)
         self._sync_workers = Workers(_SYNC_WORKERS, self._mailbox)
         self._engine = SqliteEngine(Path(settings.data))
-        self._hub = WriteHub(self._mailbox)
-        self._engine.park_in(self._hub)
+        self._scheduler = WriteScheduler(self._mailbox)
+        self._engine.park_in(self._scheduler)
         self._meter = LocalMeter()
         backlog = Backlog(settings.max_send_buffer, settings.max_send_buffers)
         self._connections = LocalConnections(
-            self._mailbox, backlog, self._hub, self._meter, settings.workers
+            self._mailbox, backlog, self._scheduler, self._meter, settings.workers
         )
         rules = HostRules(settings.allow_private_hosts)
-        self._outbound = LocalOutbound(self._hub, self._mailbox, rules)
+        self._outbound = LocalOutbound(self._scheduler, self._mailbox, rules)
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
             SocketRelays(rules), sleep=self._outbound.sleep,
@@ -109,18 +109,23 @@ class Server:
         ensure_local_peer(agent.ledger, settings)
         publish_identity(agent)
         self._routes = {message.key: load_handler(message.function) for message in MESSAGES}
-        self._web = WebRoutes(settings, self._hub, self._workers, self._meter)
+        self._web = WebRoutes(settings, self._scheduler, self._workers, self._meter)
         self._pump = StreamPump(
             self._engine,
             {stream: load_handler(stream.function) for stream in STREAMS},
-            # Beside the hub, a consumer that writes would fight for the interpreter at every row.
-            {stream.function: self._hub.call for stream in STREAMS if stream.work is Work.WRITE},
+            # In a thread of its own, a consumer that writes would wait for the interpreter at
+            # every row.
+            {
+                stream.function: self._scheduler.call
+                for stream in STREAMS
+                if stream.work is Work.WRITE
+            },
         )
         self._pump.start()
         await self._listen()
         self._feeds = None
         if is_reading(agent):
-            self._feeds = FollowedRelays(agent, caching(agent, self._hub.run_all))
+            self._feeds = FollowedRelays(agent, caching(agent, self._scheduler.run_all))
             self._feeds.start()
         self._chores = [
             asyncio.create_task(self._purge()),
@@ -129,26 +134,30 @@ class Server:
 
     async def _listen(self) -> None:
         limits = self._limits
-        # Without an application around it: we have no use for its router.
+        # Without aiohttp's application: its router is not needed.
         general = HttpServer(self._request, self.settings, limits)
         self._runner = web.ServerRunner(
             general, handle_signals=False, shutdown_timeout=_STOP_SECONDS
         )
         await self._runner.setup()
         self._packets = PacketServer(
-            self._web.packet_handler, self._hub, limits, self.settings.request_seconds, general
+            self._web.packet_handler,
+            self._scheduler,
+            limits,
+            self.settings.request_seconds,
+            general,
         )
-        self._door = await asyncio.get_running_loop().create_server(
+        self._listening = await asyncio.get_running_loop().create_server(
             self._packets, sock=self._listener, backlog=_BACKLOG
         )
 
     async def stop(self) -> None:
-        """Take nothing new, finish what is in hand, and leave a closed database behind."""
+        """Accept nothing new, finish what is being handled, and close the database."""
         self._stopping = True
         if self._feeds is not None:
             await asyncio.to_thread(self._feeds.stop)
         goodbyes = [socket.close() for socket in self._connections.all()]
-        self._door.close()
+        self._listening.close()
         await asyncio.gather(*goodbyes, self._packets.stop(_STOP_SECONDS), return_exceptions=True)
         await self._runner.cleanup()
         for chore in self._chores:
@@ -156,7 +165,7 @@ class Server:
         await asyncio.to_thread(self._workers.stop)
         await asyncio.to_thread(self._sync_workers.stop)
         await asyncio.to_thread(self._pump.stop)
-        await asyncio.to_thread(self._hub.stop)
+        await asyncio.to_thread(self._scheduler.stop)
         await self._outbound.close()
         await asyncio.to_thread(self._engine.close)
         runtime.install(None)
@@ -200,22 +209,22 @@ class Server:
         if self._stopping:
             raise web.HTTPServiceUnavailable
         client = request[CLIENT]
-        visitor = visitor_of(client)
+        key = limit_key(client)
         by_proxy = client != peer_of(request.transport)
-        if by_proxy and not self._limits.enter_by_proxy(visitor):
+        if by_proxy and not self._limits.enter_by_proxy(key):
             raise web.HTTPServiceUnavailable
         try:
             return await self._socket(request, response, client)
         finally:
             if by_proxy:
-                self._limits.leave_by_proxy(visitor)
+                self._limits.leave_by_proxy(key)
 
     async def _socket(
         self, request: web.BaseRequest, response: web.WebSocketResponse, client: str
     ) -> web.WebSocketResponse:
         context = SocketContext(client, own_name(request, self.settings))
         socket = Socket(
-            response, request.transport, context, self._routes, self._hub, self._workers,
+            response, request.transport, context, self._routes, self._scheduler, self._workers,
             self._sync_workers, self._connections,
         )  # fmt: skip
         await self._workers.run(
@@ -223,7 +232,7 @@ class Server:
         )
         try:
             await response.prepare(request)
-            await self._converse(response, socket, visitor_of(client))
+            await self._converse(response, socket, limit_key(client))
         finally:
             await self._workers.run(
                 lambda: self._routes["$disconnect"](
@@ -232,21 +241,19 @@ class Server:
             )
         return response
 
-    async def _converse(
-        self, response: web.WebSocketResponse, socket: Socket, visitor: str
-    ) -> None:
+    async def _converse(self, response: web.WebSocketResponse, socket: Socket, key: str) -> None:
         self._connections.add(socket)
         if self._stopping:
             socket.close()
         writer = asyncio.create_task(socket.write())
         try:
-            await self._read(response, socket, visitor)
+            await self._read(response, socket, key)
         finally:
             await socket.finish()
             self._connections.remove(socket)
             writer.cancel()
 
-    async def _read(self, response: web.WebSocketResponse, socket: Socket, visitor: str) -> None:
+    async def _read(self, response: web.WebSocketResponse, socket: Socket, key: str) -> None:
         most = self.settings.max_message_length
         burst = self.settings.address_message_burst
         async for message in response:
@@ -256,7 +263,7 @@ class Server:
             elif len(message.data) > most or len(message.data.encode()) > most:
                 await response.send_str(notice(f"invalid: message over {most} bytes"))
                 await response.close(code=WSCloseCode.MESSAGE_TOO_BIG)
-            elif (excess := self._limits.messages.count(visitor)) > burst:
+            elif (excess := self._limits.messages.count(key)) > burst:
                 await response.send_str(refuse(message.data, _TOO_MANY))
                 if excess > 2 * burst:  # told often enough
                     socket.close(WSCloseCode.POLICY_VIOLATION)
@@ -265,8 +272,8 @@ class Server:
 
 
 def _spare_the_collector() -> None:
-    """What has been loaded stays, and need not be looked at again and again; what requests leave
-    behind is freed by its last reference, but for the rare cycle."""
+    """Keep the garbage collector from looking at loaded modules again and again. Nearly everything
+    that a request leaves behind is freed with its last reference."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 20, 20)

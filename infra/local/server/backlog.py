@@ -1,19 +1,19 @@
-"""Bytes that wait for clients who do not take them: so many for each, so many for all together.
+"""Bytes that wait for slow clients, bounded for each client and for all together.
 
-Room is taken before a frame is queued and given back when the client has it, so that the bounds
-hold whatever the frames' sizes and however many clients are slow at once.
+Room is taken before a frame is queued and given back when it is sent. So the bounds hold for any
+size of frames and any number of slow clients.
 """
 
 import threading
 import time
 from collections.abc import Callable
 
-# Who takes nothing for so long, while there is something to take, goes first when room is short.
+# A client that reads nothing for so long, while frames wait, is disconnected first.
 STALLED_SECONDS = 0.5
 
 
 class Line:
-    """What waits for one client. `cut` is called, from whatever thread, when it has to go."""
+    """The bytes that wait for one client. `cut` disconnects the client; any thread calls it."""
 
     __slots__ = ("closed", "cut", "ending", "moved", "waiting")
 

@@ -34,9 +34,9 @@ def peer_of(transport: asyncio.BaseTransport | None) -> str:
     return peer[0] if peer else ""
 
 
-def visitor_of(text: str) -> str:
-    """What limits count by: an address, or an IPv6 network, since everybody has a whole one. Empty
-    for this machine, where nobody is counted."""
+def limit_key(text: str) -> str:
+    """The key by which limits count a client: its address, or its IPv6 network, because everybody
+    has a whole network. Empty for this machine, which is not limited."""
     address = address_of(text)
     if address is None:
         return text

@@ -1,5 +1,5 @@
-"""Who is connected: how many connections there are at once, in all and from one address, and how
-fast an address asks. API Gateway has such limits of its own."""
+"""Limits of the local server: connections at a time, in all and from one address, and requests and
+messages per second of one address. API Gateway has such limits of its own."""
 
 import asyncio
 import resource
@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from farthing.settings import Settings
-from infra.local.server.client_address import Proxies, peer_of, visitor_of
+from infra.local.server.client_address import Proxies, limit_key, peer_of
 
-# Files that are not connections: the database's, the logs', those to peers.
+# Open files that are not connections of clients: database, logs, connections to peers.
 _OTHER_FILES = 256
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _MOST_REMEMBERED = 65536  # addresses, by their requests
@@ -25,16 +25,16 @@ class AddressRate:
         self._clock = clock
         self._excess: dict[str, tuple[float, float]] = {}  # above the rate, and when
 
-    def count(self, visitor: str) -> float:
+    def count(self, key: str) -> float:
         """Count one more; how many are above the rate, 0 for those who are not counted."""
-        if not visitor or not self._per_second:
+        if not key or not self._per_second:
             return 0
         now = self._clock()
-        excess, then = self._excess.get(visitor, (0.0, now))
+        excess, then = self._excess.get(key, (0.0, now))
         excess = max(0.0, excess - self._per_second * (now - then)) + 1
         if len(self._excess) >= _MOST_REMEMBERED:
             self._excess.clear()
-        self._excess[visitor] = excess, now
+        self._excess[key] = excess, now
         return excess
 
 
@@ -53,52 +53,52 @@ class ConnectionLimits:
         return len(self._inside)
 
     def enter(self, transport: asyncio.WriteTransport) -> bool:
-        """Take a new connection in, or turn it away if there is no room for it. A proxy's
-        connections are those of many clients, so they are counted when the client is known."""
+        """Accept a new connection, or refuse it with 503. The connections of a proxy are those of
+        many clients: they are counted when the client is known."""
         peer = peer_of(transport)
-        visitor = "" if self.proxies.trusts(peer) else visitor_of(peer)
-        if len(self._inside) >= self._most or self._has_enough(visitor):
+        key = "" if self.proxies.trusts(peer) else limit_key(peer)
+        if len(self._inside) >= self._most or self._has_enough(key):
             transport.write(_FULL)
             transport.close()
             return False
-        self._inside[transport] = visitor
-        self._add(visitor)
+        self._inside[transport] = key
+        self._add(key)
         return True
 
     def leave(self, transport: asyncio.BaseTransport) -> None:
-        """Forget a connection that is gone, if it was taken in."""
+        """Forget a connection that has ended, if it was accepted."""
         self._remove(self._inside.pop(transport, ""))
 
-    def enter_by_proxy(self, visitor: str) -> bool:
-        """Take in a client's socket behind a proxy; whether there is room for it."""
-        if self._has_enough(visitor):
+    def enter_by_proxy(self, key: str) -> bool:
+        """Accept a client's WebSocket behind a proxy. Returns whether its address may have more."""
+        if self._has_enough(key):
             return False
-        self._add(visitor)
+        self._add(key)
         return True
 
-    def leave_by_proxy(self, visitor: str) -> None:
-        self._remove(visitor)
+    def leave_by_proxy(self, key: str) -> None:
+        self._remove(key)
 
-    def is_too_fast(self, visitor: str) -> bool:
+    def is_too_fast(self, key: str) -> bool:
         """Count an HTTP request."""
-        return self._requests.count(visitor) > self._request_burst
+        return self._requests.count(key) > self._request_burst
 
-    def _add(self, visitor: str) -> None:
-        if visitor:
-            self._each[visitor] += 1
+    def _add(self, key: str) -> None:
+        if key:
+            self._each[key] += 1
 
-    def _remove(self, visitor: str) -> None:
-        if visitor:
-            self._each[visitor] -= 1
-            if not self._each[visitor]:
-                del self._each[visitor]
+    def _remove(self, key: str) -> None:
+        if key:
+            self._each[key] -= 1
+            if not self._each[key]:
+                del self._each[key]
 
-    def _has_enough(self, visitor: str) -> bool:
-        return bool(visitor) and 0 < self._most_each <= self._each[visitor]
+    def _has_enough(self, key: str) -> bool:
+        return bool(key) and 0 < self._most_each <= self._each[key]
 
 
 def _room_for(connections: int) -> int:
-    """How many connections the process may have open, once it has asked for enough."""
+    """The number of connections that the process may have open, after raising its own limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

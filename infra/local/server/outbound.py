@@ -1,5 +1,5 @@
-"""Requests to peers from the local server. A handler in the hub must not block the others: its
-requests go out from the event loop, where many wait at once for next to nothing."""
+"""Requests to peers from the local server. A handler that the scheduler runs must not block the
+others: its requests go out from the event loop, where many wait at once at little cost."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from farthing.ports.outbound import (
     may_be_taken_later,
 )
 from infra.local.server.workers import Mailbox
-from infra.local.server.write_hub import Outcome, WriteHub
+from infra.local.server.write_scheduler import Outcome, WriteScheduler
 
 log = logging.getLogger("farthing")
 
@@ -35,8 +35,8 @@ _CONNECTIONS_TO_A_HOST = 128
 class LocalOutbound:
     """Made in the event loop, and closed there."""
 
-    def __init__(self, hub: WriteHub, mailbox: Mailbox, rules: HostRules) -> None:
-        self._hub = hub
+    def __init__(self, scheduler: WriteScheduler, mailbox: Mailbox, rules: HostRules) -> None:
+        self._scheduler = scheduler
         self._mailbox = mailbox
         self._rules = rules
         self._blocking = HttpOutbound(rules)  # for threads that may wait
@@ -57,18 +57,18 @@ class LocalOutbound:
         await self._session.close()
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
-        if not self._hub.is_inside():
+        if not self._scheduler.is_inside():
             return self._blocking.post(url, headers, body, timeout)
 
         def start(resume: Callable[[Outcome], None]) -> None:
             self._mailbox.put(lambda: self._begin(url, headers, body, timeout, resume))
 
-        response: Response = self._hub.wait_outside(start)
+        response: Response = self._scheduler.wait_outside(start)
         return response
 
     def sleep(self, seconds: float) -> None:
-        """Wait in a handler, while the hub runs others."""
-        if not self._hub.is_inside():
+        """Wait in a handler, while the scheduler runs others."""
+        if not self._scheduler.is_inside():
             time.sleep(seconds)
             return
 
@@ -76,7 +76,7 @@ class LocalOutbound:
             loop = asyncio.get_running_loop
             self._mailbox.put(lambda: loop().call_later(seconds, resume, (None, None)))
 
-        self._hub.wait_outside(start)
+        self._scheduler.wait_outside(start)
 
     def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
         def begin() -> None:
@@ -85,9 +85,9 @@ class LocalOutbound:
             self._callbacks.add(task)
             task.add_done_callback(self._callbacks.discard)
 
-        if self._hub.is_inside():
+        if self._scheduler.is_inside():
             # Runs when the handler is through, and so behind its response.
-            self._hub.submit(lambda: None, lambda _: begin())
+            self._scheduler.submit(lambda: None, lambda _: begin())
         else:
             self._blocking.call_back(url, headers, body, seconds)
 

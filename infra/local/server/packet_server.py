@@ -1,8 +1,8 @@
-"""The short way of packets: `POST /ilp` in the plain form in which connectors send it, from the
-socket to its handler and back, without all that a general HTTP server does for a request.
+"""A fast path for packets: `POST /ilp` in the plain form in which connectors send it, parsed here
+and handed to its handler, without the work that a general HTTP server does for each request.
 
-It refuses nothing itself. A connection on which anything else comes, be it an unusual header, goes
-over to the general server for good, with every byte that has come.
+It refuses nothing itself. A connection that brings anything else, even an unusual header, is handed
+to the general server for good, with every byte that has come.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ PATH = "/ilp"
 _REQUEST_LINE = b"POST /ilp HTTP/1.1\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
 _LONGEST_HEAD = 4096
-# Headers that ask for more than an answer. What they ask is for the general server to know.
+# Headers that ask for more than an answer: the general server knows them.
 _UNUSUAL = {"content-encoding", "expect", "te", "trailer", "transfer-encoding", "upgrade"}
-_KEEP_ALIVE = "keep-alive"  # what HTTP/1.1 does anyhow, and some clients say all the same
+_KEEP_ALIVE = "keep-alive"  # the default of HTTP/1.1, which some clients name all the same
 _LENGTH_DIGITS = 5
-# Read ahead, while a request is under way, before we stop reading.
+# Bytes that are read ahead while a request is being answered.
 _MOST_AHEAD = 64 * 1024
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
@@ -43,11 +43,11 @@ class Request(NamedTuple):
 
 
 class NotPlain(Exception):
-    """What came is not the beginning of a packet's request in its plain form."""
+    """The bytes are not the beginning of a plain packet request."""
 
 
 def read_request(octets: bytes) -> Request | None:
-    """The request that octets begin with, None while a part of it is missing."""
+    """The request at the beginning of the octets, None while a part of it is missing."""
     if not octets.startswith(_REQUEST_LINE[: len(octets)]):
         raise NotPlain
     end = octets.find(_END_OF_HEAD, 0, _LONGEST_HEAD)
@@ -89,7 +89,7 @@ def _content_length(headers: dict[str, str]) -> int:
 
 
 class PacketServer:
-    """Makes the protocol of each new connection, and knows those on which only packets came."""
+    """Makes the protocol of each new connection, and knows those that brought only packets."""
 
     def __init__(
         self, handler: Handler, runner: Runner, limits: ConnectionLimits, request_seconds: float,
@@ -100,29 +100,29 @@ class PacketServer:
         self.limits = limits
         self.request_seconds = request_seconds
         self.general = general
-        self.open: set[PacketDoor] = set()
+        self.open: set[PacketConnection] = set()
         self.stopping = False
 
-    def __call__(self) -> "PacketDoor":
-        return PacketDoor(self)
+    def __call__(self) -> "PacketConnection":
+        return PacketConnection(self)
 
     async def stop(self, seconds: float) -> None:
-        """Answer what has been asked, and hang up."""
+        """Answer the requests that have come, then close all connections."""
         self.stopping = True
-        doors = list(self.open)
-        for door in doors:
-            door.close_if_idle()
-        if doors:
-            await asyncio.wait([door.gone for door in doors], timeout=seconds)
-        for door in list(self.open):
-            door.hang_up()
+        connections = list(self.open)
+        for connection in connections:
+            connection.close_if_idle()
+        if connections:
+            await asyncio.wait([connection.gone for connection in connections], timeout=seconds)
+        for connection in list(self.open):
+            connection.hang_up()
 
 
-class PacketDoor(asyncio.Protocol):
-    """A connection, as long as nothing but packets has come: they are answered one by one."""
+class PacketConnection(asyncio.Protocol):
+    """A connection that has brought nothing but packets so far. They are answered one by one."""
 
-    def __init__(self, doors: PacketServer) -> None:
-        self._doors = doors
+    def __init__(self, server: PacketServer) -> None:
+        self._server = server
         self._loop = asyncio.get_running_loop()
         self._unread = b""
         self._answering = False
@@ -134,19 +134,19 @@ class PacketDoor(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if not self._doors.limits.enter(self._transport):
+        if not self._server.limits.enter(self._transport):
             return
-        self._doors.open.add(self)
+        self._server.open.add(self)
         self._peer = peer_of(transport)
-        self._by_proxy = self._doors.limits.proxies.trusts(self._peer)
-        self._look_again_after(self._doors.request_seconds)
+        self._by_proxy = self._server.limits.proxies.trusts(self._peer)
+        self._look_again_after(self._server.request_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._doors.limits.leave(self._transport)
+        self._server.limits.leave(self._transport)
         self._leave()
 
     def _leave(self) -> None:
-        self._doors.open.discard(self)
+        self._server.open.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         if not self.gone.done():
@@ -162,7 +162,7 @@ class PacketDoor(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
-        """Begin with the next request, if nothing is in its way."""
+        """Start the next request, unless one is being answered or the client does not read."""
         if self._answering or not self._writes or not self._unread:
             return
         if self._transport.is_closing():
@@ -179,14 +179,14 @@ class PacketDoor(asyncio.Protocol):
                 "POST", PATH, "", request.headers, request.body, self._client(request),
                 f"POST {PATH}",
             )  # fmt: skip
-            handler = self._doors.handler
-            self._doors.runner.submit(lambda: handler(event, None), self._answer)
+            handler = self._server.handler
+            self._server.runner.submit(lambda: handler(event, None), self._answer)
 
     def _client(self, request: Request) -> str:
         if not self._by_proxy:
             return self._peer
         headers = CIMultiDict(request.headers)
-        return self._doors.limits.proxies.client(self._peer, headers)
+        return self._server.limits.proxies.client(self._peer, headers)
 
     def _answer(self, result: dict[str, Any] | None) -> None:
         self._answering = False
@@ -194,7 +194,7 @@ class PacketDoor(asyncio.Protocol):
             return
         self._transport.write(_octets(http_answer(result), int(time.time())))
         self._waits_since = self._loop.time()
-        if self._doors.stopping:
+        if self._server.stopping:
             self._transport.close()
             return
         self._go_on()
@@ -206,16 +206,16 @@ class PacketDoor(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _hand_over(self) -> None:
-        """Let the general server go on from here."""
+        """Give the connection to the general server."""
         self._leave()
         octets, self._unread = self._unread, b""
         self._read_again()
-        protocol = self._doors.general()
+        protocol = self._server.general()
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         protocol.data_received(octets)
 
-    # Who does not read its answers gets no more of them.
+    # A client that does not read its answers gets no more of them.
 
     def pause_writing(self) -> None:
         self._writes = False
@@ -225,14 +225,14 @@ class PacketDoor(asyncio.Protocol):
         self._go_on()
         self._read_again()
 
-    # And nobody is waited for without end.
+    # A client that sends nothing is disconnected after a while.
 
     def _look_again_after(self, seconds: float) -> None:
         if seconds:
             self._timer = self._loop.call_later(seconds, self._look_at_the_clock)
 
     def _look_at_the_clock(self) -> None:
-        limit = self._doors.request_seconds
+        limit = self._server.request_seconds
         left = self._waits_since + limit - self._loop.time()
         if self._answering:
             self._look_again_after(limit)

@@ -1,4 +1,5 @@
-"""WebSocket connections of the local server: messages in order, frames out, no waiting for ever."""
+"""WebSocket connections of the local server: messages are handled in order, frames are sent, and no
+slow client is waited for without end."""
 
 import asyncio
 import threading
@@ -16,7 +17,7 @@ from farthing.surface import MESSAGES, Work
 from infra.local.server.backlog import STALLED_SECONDS, Backlog, Line
 from infra.local.server.gateway import SocketContext, route_key
 from infra.local.server.workers import Mailbox, Workers
-from infra.local.server.write_hub import WriteHub
+from infra.local.server.write_scheduler import WriteScheduler
 
 Handler = Callable[[dict[str, Any], object], dict[str, Any]]
 
@@ -38,14 +39,14 @@ class Socket:
 
     def __init__(
         self, response: web.WebSocketResponse, transport: asyncio.Transport | None,
-        context: SocketContext, routes: dict[str, Handler], hub: WriteHub, workers: Workers,
-        sync_workers: Workers, connections: "LocalConnections",
+        context: SocketContext, routes: dict[str, Handler], scheduler: WriteScheduler,
+        workers: Workers, sync_workers: Workers, connections: "LocalConnections",
     ) -> None:  # fmt: skip
         self._response = response
         self._transport = transport
         self.context = context
         self._routes = routes
-        self._hub = hub
+        self._scheduler = scheduler
         self._workers = workers
         self._sync_workers = sync_workers
         self._waiting: deque[tuple[str, str]] = deque()
@@ -96,10 +97,10 @@ class Socket:
                 partial(handler, event, None), partial(self._finished, len(body))
             )
 
-    def _runner(self, route: str) -> WriteHub | Workers:
+    def _runner(self, route: str) -> WriteScheduler | Workers:
         work = _WORK.get(route)
         if work is Work.WRITE:
-            return self._hub
+            return self._scheduler
         # A few syncs, each of which takes seconds, must not keep all others waiting.
         return self._workers if work is Work.READ else self._sync_workers
 
@@ -174,14 +175,21 @@ class Socket:
 
 
 class LocalConnections:
-    """The port to the clients of this process (see `relay.connections`)."""
+    """The port to the clients of this process (see `ports.connections`)."""
+
+    carries_replies = True
 
     def __init__(
-        self, mailbox: Mailbox, backlog: Backlog, hub: WriteHub, meter: Meter, workers: int
+        self,
+        mailbox: Mailbox,
+        backlog: Backlog,
+        scheduler: WriteScheduler,
+        meter: Meter,
+        workers: int,
     ) -> None:
         self._mailbox = mailbox
         self.backlog = backlog
-        self._hub = hub
+        self._scheduler = scheduler
         self._meter = meter
         self._sockets: dict[str, Socket] = {}
         # Threads that wait for slow clients are taken from everyone else: half of them, at most.
@@ -247,12 +255,12 @@ class LocalConnections:
         return Delivery.DELIVERED
 
     def _take_live(self, line: Line, size: int) -> bool:
-        if self._hub.is_inside():
+        if self._scheduler.is_inside():
             return False  # all who write would wait
         return self.backlog.take_in_time(line, size, _WAIT_FOR_LIVE_CLIENT)
 
     def _take_patiently(self, line: Line, size: int) -> bool:
-        if self._hub.is_inside() or not self._patience.acquire(blocking=False):
+        if self._scheduler.is_inside() or not self._patience.acquire(blocking=False):
             return False
         try:
             return self.backlog.take_in_time(line, size, _WAIT_FOR_SLOW_CLIENT)

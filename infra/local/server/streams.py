@@ -1,5 +1,6 @@
-"""What DynamoDB Streams and its event source mappings do: hand changes to handlers, in order, at
-least once, with retries, past a record that no retry helps, unless none may be left out."""
+"""Does what DynamoDB Streams and event source mappings do: hands changes to handlers, in order, at
+least once, with retries. A record that keeps failing is skipped, unless the consumer may skip
+none."""
 
 import logging
 import threading

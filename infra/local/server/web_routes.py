@@ -24,11 +24,14 @@ def load_handler(function: str) -> Handler:
 
 
 class WebRoutes:
-    """The handlers of all HTTP routes. Those that write run in the hub, others in the workers."""
+    """The handlers of all HTTP routes. Those that write run in the scheduler of
+    writes, others in the workers."""
 
-    def __init__(self, settings: Settings, hub: Runner, workers: Runner, meter: LocalMeter) -> None:
+    def __init__(
+        self, settings: Settings, scheduler: Runner, workers: Runner, meter: LocalMeter
+    ) -> None:
         self._settings = settings
-        self._runners = {surface.Work.WRITE: hub}
+        self._runners = {surface.Work.WRITE: scheduler}
         self._workers = workers
         self._meter = meter
         names = {route.function for route in surface.ROUTES} | {surface.DEFAULT_FUNCTION}

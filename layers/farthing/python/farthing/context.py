@@ -14,6 +14,7 @@ from farthing.nostr.events import Event
 from farthing.ports.connections import Connections
 from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
+from farthing.ports.recipients import NoRecipientQueue, RecipientQueue
 from farthing.ports.relays import NoRelays, Relays
 from farthing.ports.slow_lane import OpenRoad, SlowLane
 from farthing.ports.wakes import NoWakes, Wakes
@@ -58,6 +59,7 @@ class Agent:
     meter: Meter = field(default_factory=NoMeter)
     relays: Relays = field(default_factory=NoRelays)
     wakes: Wakes = field(default_factory=NoWakes)
+    recipients: RecipientQueue = field(default_factory=NoRecipientQueue)
     clock: Callable[[], float] = time.time
     # Waits before another attempt. On one machine, other handlers run meanwhile.
     sleep: Callable[[float], None] = time.sleep

@@ -149,6 +149,11 @@ def check_secret_key(key: str) -> None:
         raise InvalidValue("expected a key of secp256k1") from None
 
 
+def check_public_key(key: str) -> None:
+    if not is_hex64(key):
+        raise _expected("64 lowercase hexadecimal digits", key)
+
+
 def one_of(*words: str) -> Callable[[str], None]:
     def check(text: str) -> None:
         if text not in words:

@@ -23,6 +23,7 @@ from farthing.setting_values import (
     check_number,
     check_present,
     check_prices,
+    check_public_key,
     check_public_kinds,
     check_secret_key,
     check_shares,
@@ -39,7 +40,7 @@ PREFIX = "FARTHING_"
 # Variables of other readers: functions, the deployment's files, the examples and the tests.
 _NOT_SETTINGS = frozenset(
     {"BRAKED", "CONFIG", "CONNECTIONS_URL", "DOMAIN", "DYNAMODB_LOCAL", "EMULATOR", "KEY_VERSION",
-     "NODE_MODULES", "TOKEN", "UPSTREAM"}
+     "NODE_MODULES", "ORIGIN_SECRET", "TOKEN", "UPSTREAM"}
 )  # fmt: skip
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
@@ -74,6 +75,12 @@ class Settings:
         check_secret_key,
         read=read_secret_key,
         secret=True,
+    )
+    public_key: str = _setting(
+        "",
+        "Public key of the owner, 64 hex digits, for a process that must not hold the secret key."
+        " If empty, it follows from the secret key.",
+        check_public_key,
     )
     relay_url: str = _setting(
         "",
@@ -578,6 +585,8 @@ class Settings:
                     check(value)
             except InvalidValue as error:
                 raise InvalidSetting(f"{PREFIX}{setting.name.upper()}: {error}") from None
+        if self.public_key and self.secret_key and self.public_key != self.pubkey:
+            raise InvalidSetting(f"{PREFIX}PUBLIC_KEY: expected that of {PREFIX}SECRET_KEY")
         if self.ilp_address and not address.is_valid(self.ilp_address):
             raise InvalidSetting(f"{PREFIX}ILP_ADDRESS: expected an ILP address, got another text")
 
@@ -603,7 +612,16 @@ class Settings:
 
     @cached_property
     def pubkey(self) -> str:
+        if self.public_key and not self.secret_key:
+            return self.public_key
         return public_key_of(bytes.fromhex(self.secret_key))
+
+    @cached_property
+    def secret(self) -> bytes:
+        """The owner's secret key, for who signs, seals or derives with it."""
+        if not self.secret_key:
+            raise InvalidSetting(f"{PREFIX}SECRET_KEY is needed here, and not given")
+        return bytes.fromhex(self.secret_key)
 
     @cached_property
     def own_ilp_address(self) -> str:
@@ -670,6 +688,8 @@ def _refuse_unknown(environment: Mapping[str, str], known: Mapping[str, "Field[A
         # The name of a secret, whose content Lambda functions read.
         secret = known.get(name.removesuffix("_ARN"))
         if name.removeprefix(PREFIX) in _NOT_SETTINGS or (secret and not secret.repr):
+            continue
+        if name.endswith("_QUEUE_URL"):  # where a Lambda function finds a queue of the surface
             continue
         raise InvalidSetting(f"there is no setting {name}{nearest(name, known)}")
 

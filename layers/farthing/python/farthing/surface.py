@@ -1,5 +1,5 @@
-"""The surface of the agent: every HTTP route, WebSocket message, stream and schedule, and the
-function that serves it.
+"""The surface of the agent: every HTTP route, WebSocket message, stream, queue and schedule, and
+the function that serves it.
 
 The CDK app, the local server and the table of routes in docs/developers.md are made from the tables
 here. A new route is one line in `ROUTES` and a folder in `functions/`.
@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from farthing.nostr.messages import Verb
 from farthing.store.table import Table
 
-DEFAULT = "$default"
+CONNECT, DISCONNECT, DEFAULT = "$connect", "$disconnect", "$default"
 # Serves every request that no route matches: preflights (OPTIONS), wrong methods, unknown paths.
 DEFAULT_FUNCTION = "info"
 
@@ -76,25 +76,30 @@ class Message(NamedTuple):
     key: str
     function: str
     work: Work = Work.READ
-    # Whether the handler's body goes back to the client as a frame.
-    answered: bool = True
+    # Whether the handler's body goes back to the client as a frame. Only for verbs that always have
+    # an answer: API Gateway makes an empty frame of a body that is missing. Others post theirs.
+    answered: bool = False
 
 
 MESSAGES = (
-    Message("$connect", "connect", answered=False),
-    Message("$disconnect", "disconnect", answered=False),
+    Message(CONNECT, "connect"),
+    Message(DISCONNECT, "disconnect"),
     # Where the verb cannot be told from the body, any verb may come here.
     Message(DEFAULT, "default", Work.LONG),
-    Message(Verb.EVENT.value, "event", Work.WRITE),
+    Message(Verb.EVENT.value, "event", Work.WRITE, answered=True),
     Message(Verb.REQ.value, "req"),
     Message(Verb.CLOSE.value, "close"),
-    Message(Verb.COUNT.value, "count"),
-    Message(Verb.AUTH.value, "auth"),
+    Message(Verb.COUNT.value, "count", answered=True),
+    Message(Verb.AUTH.value, "auth", answered=True),
     Message(Verb.CHANGES.value, "changes"),
     Message(Verb.NEG_OPEN.value, "negentropy", Work.LONG),
     Message(Verb.NEG_MSG.value, "negentropy", Work.LONG),
     Message(Verb.NEG_CLOSE.value, "negentropy", Work.LONG),
 )
+
+
+# The routes whose handlers answer by what they return.
+ANSWERED = frozenset(message.key for message in MESSAGES if message.answered)
 
 
 class Stream(NamedTuple):
@@ -133,6 +138,33 @@ STREAMS = (
 )  # fmt: skip
 
 
+class Queue(NamedTuple):
+    """A queue, and the function that takes its messages. Who may send to it stands in
+    `infra/permissions.py`; a sender finds it by the variable `FARTHING_<NAME>_QUEUE_URL`.
+
+    A message whose call fails is repeated, `attempts` times in all, and then goes to `failures`.
+    """
+
+    name: str
+    function: str
+    # Calls that take messages at the same time.
+    parallel: int = 10
+    attempts: int = 3
+    seconds: int = 60
+
+    @property
+    def failures(self) -> str:
+        """The name of the queue for messages that were given up."""
+        return f"{self.name}-failures"
+
+
+# On one machine there are none: one process reaches all its clients by itself.
+QUEUES = (
+    # Parts of the recipients of an event that has more than one call can serve.
+    Queue("recipients", "recipients", parallel=20),
+)
+
+
 class Schedule(NamedTuple):
     """A function that runs at intervals."""
 
@@ -160,8 +192,8 @@ RUNS_WHEN_BRAKED = frozenset({"close", "disconnect", IDENTITY_FUNCTION, "sequenc
 
 def functions() -> frozenset[str]:
     """The names of all functions that the tables name."""
-    tables: tuple[Iterable[Route | Message | Stream | Schedule], ...]
-    tables = (ROUTES, MESSAGES, STREAMS, SCHEDULES)
+    tables: tuple[Iterable[Route | Message | Stream | Queue | Schedule], ...]
+    tables = (ROUTES, MESSAGES, STREAMS, QUEUES, SCHEDULES)
     named = {entry.function for table in tables for entry in table}
     return frozenset(named | {DEFAULT_FUNCTION, IDENTITY_FUNCTION})
 

@@ -11,24 +11,50 @@ more than the 29 that API Gateway allows for the largest answers. So:
 
 NIP-01 says that newer events should come first. Clients learn from EOSE when they have them all,
 and from `created_at` in which order they are.
+
+API Gateway turns posts away for reasons that are none of a client's: the account's rate (429 under
+several names), trouble of its own (500). Those are repeated with growing waits, and what is left
+then is `BUSY`: the caller tries again later. Nobody is disconnected for a 429. A connection whose
+posts fail otherwise, while others of the same call succeed, is ill by itself and is closed.
 """
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from functools import cached_property
 from typing import Any
 
 from farthing.ports.connections import Delivery
 
+log = logging.getLogger("farthing")
+
 _SIDE_BY_SIDE = 16
 _IN_ORDER = 10  # frames up to which order is worth the time
-_ATTEMPTS = 5
 _FIRST_WAIT = 0.05
+_LONGEST_WAIT = 2.0
+# Seconds that the posts of one call are repeated for, all together: a function has 29.
+_PATIENCE = 6.0
 # API Gateway takes no larger message in either direction.
-_LARGEST_FRAME = 128 * 1024
-_WORST_LAST = (Delivery.DELIVERED, Delivery.TOO_LARGE, Delivery.SLOW, Delivery.GONE)
+_LARGEST_MESSAGE = 128 * 1024
+_TOO_MANY_REQUESTS, _GONE, _TOO_LARGE, _SERVER_ERRORS = 429, 410, 413, 500
+
+
+class _Post(Enum):
+    """What became of one post."""
+
+    TAKEN = Delivery.DELIVERED
+    TOO_LARGE = Delivery.TOO_LARGE
+    THROTTLED = Delivery.BUSY
+    FAILED = "failed"
+    GONE = Delivery.GONE
+
+
+_WORST_LAST = list(_Post)
+# After these the rest of a connection's frames are not tried.
+_ENDS = (_Post.THROTTLED, _Post.FAILED, _Post.GONE)
 
 
 def make_client(endpoint: str) -> Any:
@@ -39,7 +65,8 @@ def make_client(endpoint: str) -> Any:
         max_pool_connections=_SIDE_BY_SIDE,
         connect_timeout=2,
         read_timeout=5,
-        retries={"total_max_attempts": 2, "mode": "standard"},
+        # Attempts are ours to count: botocore's own would wait unseen.
+        retries={"total_max_attempts": 1, "mode": "standard"},
     )
     return get_session().create_client(
         "apigatewaymanagementapi", endpoint_url=endpoint, config=config
@@ -47,6 +74,8 @@ def make_client(endpoint: str) -> Any:
 
 
 class GatewayConnections:
+    carries_replies = False
+
     def __init__(
         self,
         endpoint: str,
@@ -54,11 +83,13 @@ class GatewayConnections:
         client: Callable[[str], Any] = make_client,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._endpoint = endpoint
         self._make_client = client
         self._sleep = sleep
         self._jitter = jitter
+        self._clock = clock
 
     @cached_property
     def _client(self) -> Any:
@@ -70,73 +101,107 @@ class GatewayConnections:
         return ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="post")
 
     def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
-        waiting = list(frames)
+        waiting, until = list(frames), self._clock() + _PATIENCE
         if len(waiting) <= _IN_ORDER:
-            return self.post_in_order(connection_id, waiting)
-        worst = Delivery.DELIVERED
-        while waiting and worst not in (Delivery.GONE, Delivery.SLOW):
+            return _of_one(self._post_in_order(connection_id, waiting, until))
+        worst = _Post.TAKEN
+        while waiting and worst not in _ENDS:
             some, waiting = waiting[:_SIDE_BY_SIDE], waiting[_SIDE_BY_SIDE:]
             if len(some) == 1:
-                deliveries = [self._post(connection_id, some[0])]
+                posts = [self._post(connection_id, some[0], until)]
             else:
-                posts = [self._pool.submit(self._post, connection_id, frame) for frame in some]
-                deliveries = [post.result() for post in posts]
-            worst = max([worst, *deliveries], key=_WORST_LAST.index)
-        return worst
+                under_way = [
+                    self._pool.submit(self._post, connection_id, frame, until) for frame in some
+                ]
+                posts = [each.result() for each in under_way]
+            worst = max([worst, *posts], key=_WORST_LAST.index)
+        return _of_one(worst)
 
     def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
         queues: dict[str, list[str]] = {}
         for connection_id, frame in frames:
             queues.setdefault(connection_id, []).append(frame)
-        deliveries = self._pool.map(self.post_in_order, queues.keys(), queues.values())
+        until = self._clock() + _PATIENCE
+        posts = self._pool.map(lambda id: self._post_in_order(id, queues[id], until), list(queues))
+        outcomes = dict(zip(queues, posts, strict=True))
+        # Where nobody could be reached, it is not this client's own trouble.
+        others_succeed = any(post in (_Post.TAKEN, _Post.TOO_LARGE) for post in outcomes.values())
+        failed = Delivery.SLOW if others_succeed else Delivery.BUSY
         return {
-            connection_id: delivery
-            for connection_id, delivery in zip(queues, deliveries, strict=True)
-            if delivery is not Delivery.DELIVERED
+            connection_id: failed if post is _Post.FAILED else Delivery(post.value)
+            for connection_id, post in outcomes.items()
+            if post is not _Post.TAKEN
         }
 
     def post_in_order(
         self, connection_id: str, frames: Iterable[str], *, live: bool = False
     ) -> Delivery:
         del live  # nobody is waited for at length here
-        worst = Delivery.DELIVERED
+        return _of_one(self._post_in_order(connection_id, frames, self._clock() + _PATIENCE))
+
+    def _post_in_order(self, connection_id: str, frames: Iterable[str], until: float) -> _Post:
+        worst = _Post.TAKEN
         for frame in frames:
-            worst = max(worst, self._post(connection_id, frame), key=_WORST_LAST.index)
-            if worst in (Delivery.GONE, Delivery.SLOW):
+            worst = max(worst, self._post(connection_id, frame, until), key=_WORST_LAST.index)
+            if worst in _ENDS:
                 break
         return worst
 
-    def _post(self, connection_id: str, frame: str) -> Delivery:
+    def _post(self, connection_id: str, frame: str, until: float) -> _Post:
         data = frame.encode()
-        if len(data) > _LARGEST_FRAME:
-            return Delivery.TOO_LARGE
-        for attempt in range(_ATTEMPTS):
+        if len(data) > _LARGEST_MESSAGE:
+            return _Post.TOO_LARGE
+        wait = _FIRST_WAIT
+        while True:
             try:
                 self._client.post_to_connection(ConnectionId=connection_id, Data=data)
-                return Delivery.DELIVERED
+                return _Post.TAKEN
             except Exception as error:
-                match error_code(error):
-                    case "GoneException":
-                        return Delivery.GONE
-                    case "PayloadTooLargeException":
-                        return Delivery.TOO_LARGE
-                    case "LimitExceededException" | "ThrottlingException":
-                        if attempt < _ATTEMPTS - 1:
-                            self._sleep(self._jitter() * _FIRST_WAIT * 2**attempt)
-                    case _:
-                        raise
-        return Delivery.SLOW
+                status = status_of(error)
+                if status == _GONE:
+                    return _Post.GONE
+                if status == _TOO_LARGE:
+                    return _Post.TOO_LARGE
+                throttled = status == _TOO_MANY_REQUESTS
+                may_pass = throttled or status >= _SERVER_ERRORS
+                if not may_pass or self._clock() + wait > until:
+                    if not throttled:
+                        log.warning("a post failed with status %d: %s", status, error)
+                    return _Post.THROTTLED if throttled else _Post.FAILED
+            self._sleep(self._jitter() * wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
 
     def close(self, connection_id: str) -> None:
+        """As well as possible: whoever asks for it has nothing else to do about the connection."""
         try:
             self._client.delete_connection(ConnectionId=connection_id)
         except Exception as error:
-            if error_code(error) not in ("GoneException", "LimitExceededException"):
-                raise
+            if (status := status_of(error)) not in (_GONE, _TOO_MANY_REQUESTS):
+                log.warning("a connection was not closed, status %d: %s", status, error)
 
 
-def error_code(error: Exception) -> str:
-    response: dict[str, Any] = getattr(error, "response", None) or {}
-    code: str = response.get("Error", {}).get("Code", "")
-    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return {410: "GoneException", 413: "PayloadTooLargeException"}.get(status, code)
+def _of_one(post: _Post) -> Delivery:
+    """With nobody to compare with, a failure is not held against the client."""
+    return Delivery.BUSY if post is _Post.FAILED else Delivery(post.value)
+
+
+# Where an answer comes without a status, or with one that says less than the name.
+_NAMED = {
+    "GoneException": _GONE,
+    "PayloadTooLargeException": _TOO_LARGE,
+    "LimitExceededException": _TOO_MANY_REQUESTS,
+    "ThrottlingException": _TOO_MANY_REQUESTS,
+    "TooManyRequestsException": _TOO_MANY_REQUESTS,
+}
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status of a refusal. A request that got no answer counts as a server's trouble."""
+    response: dict[str, Any] | None = getattr(error, "response", None)
+    if response is None:
+        return _SERVER_ERRORS
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    code = response.get("Error", {}).get("Code", "")
+    return int(
+        status if status in (_GONE, _TOO_LARGE, _TOO_MANY_REQUESTS) else _NAMED.get(code, status)
+    )

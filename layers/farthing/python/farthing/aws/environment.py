@@ -8,8 +8,10 @@ from farthing.agent.relay_client import SocketRelays
 from farthing.aws.connections import GatewayConnections
 from farthing.aws.meter import PowertoolsMeter
 from farthing.aws.outbound import LambdaOutbound
+from farthing.aws.recipients import SqsRecipients
 from farthing.context import Agent
 from farthing.ports.hosts import HostRules
+from farthing.ports.recipients import NoRecipientQueue, RecipientQueue
 from farthing.settings import PREFIX, Settings
 from farthing.store.dynamodb import DynamoDBEngine
 
@@ -23,8 +25,14 @@ def make_agent() -> Agent:
         connections=GatewayConnections(os.environ["FARTHING_CONNECTIONS_URL"]),
         outbound=LambdaOutbound(rules, function=os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "")),
         relays=SocketRelays(rules),
-        meter=PowertoolsMeter(),
+        meter=PowertoolsMeter(settings.table_prefix),
+        recipients=_recipients(os.environ.get("FARTHING_RECIPIENTS_QUEUE_URL", "")),
     )
+
+
+def _recipients(url: str) -> RecipientQueue:
+    """The queue, for functions that may send to it; others have no recipients."""
+    return SqsRecipients(url) if url else NoRecipientQueue()
 
 
 def read_secret(arn: str) -> str:

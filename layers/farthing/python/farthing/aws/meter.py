@@ -3,14 +3,14 @@
 from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from farthing.ports.meter import Metric, known_code
+from farthing.ports.meter import Metric, known_code, metric_namespace
 
 _UNITS = {Metric.PACKET_MILLISECONDS: MetricUnit.Milliseconds}
 
 
 class PowertoolsMeter:
-    def __init__(self) -> None:
-        self._metrics = Metrics(namespace="Farthing", service="relay")
+    def __init__(self, prefix: str) -> None:
+        self._metrics = Metrics(namespace=metric_namespace(prefix), service="relay")
         self._counted = False
 
     def count(self, metric: Metric, number: int = 1, code: str = "") -> None:

@@ -1,5 +1,6 @@
 """Paying to have an event stored: what a relay asks for, the packet, and what came of it."""
 
+from base64 import b64decode
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,6 +25,7 @@ from farthing.ilp.toon import dumps_event
 from farthing.nostr.events import Event, is_hex64
 from farthing.ports.outbound import Outbound
 
+_U64_LENGTH = 8
 _EXPIRY = timedelta(seconds=30)
 _MARGIN_SECONDS = 5.0
 _TRIES = 4  # a share of the amount grows with it, by less and less
@@ -170,6 +172,27 @@ def prepare_quoted(event: Event, quote: Quote, now: datetime) -> Payment:
         data=dumps_event(event),
     )
     return Payment(prepare, None)
+
+
+def prepare_fill(answer: dict[str, Any], key: str, amount: int, now: datetime) -> Payment:
+    """The packet that fills a purse, from what `POST /v1/quotes` answers for it."""
+    try:
+        destination, condition = answer["destination"], bytes.fromhex(answer["condition"])
+        data = b64decode(answer["data"], validate=True)
+        named = destination.rpartition(".")[2] == key and address.is_valid(destination)
+        if not named or len(condition) != CONDITION_LENGTH:
+            raise ValueError("another purse, or no condition")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise NotPayable("the relay's quote does not say how to fill this purse") from None
+    expires_at = to_milliseconds(now + _EXPIRY)
+    return Payment(Prepare(amount, expires_at, condition, destination, data), None)
+
+
+def largest_packet(reject: Reject) -> int:
+    """What a connector takes at most, as it says in an F08; 0 for every other reject."""
+    if reject.code != Code.F08_AMOUNT_TOO_LARGE or len(reject.data) != 2 * _U64_LENGTH:
+        return 0
+    return int.from_bytes(reject.data[_U64_LENGTH:])
 
 
 def send_payment(

@@ -58,7 +58,7 @@ def quote_event(agent: Agent, event: Event, payer: str = "") -> dict[str, Any]:
     if size > DATA_MAX:
         del answer["destination"]
         return answer
-    owner = bytes.fromhex(settings.secret_key)
+    owner = settings.secret
     condition = condition_of(quote_fulfillment(owner, bytes.fromhex(event.id)))
     return answer | {"condition": condition.hex()}
 

@@ -10,9 +10,15 @@ class Delivery(StrEnum):
     GONE = "gone"  # the client has left: forget the connection
     SLOW = "slow"  # the client does not keep up, even after waiting
     TOO_LARGE = "too large"  # no frame of this size can be sent
+    BUSY = "busy"  # the way to clients takes no more for now; the client is not at fault
 
 
 class Connections(Protocol):
+    # Whether the frame that a handler returns reaches the client, by whatever route it was called.
+    # API Gateway returns one on some routes only: a route that may return one returns an empty
+    # frame where the handler has none.
+    carries_replies: bool
+
     def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
         """Send frames that stored events travel in: of many, a side may swap neighbours to gain
         speed. All have been taken when it returns. The worst thing that happened to any of them."""

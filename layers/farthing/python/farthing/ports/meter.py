@@ -22,6 +22,8 @@ class Metric(StrEnum):
     EVENTS_DELIVERED = "EventsDelivered", "Events sent to live subscriptions"
     FRAMES_TOO_LARGE = "FramesTooLarge", "Frames not sent because they are too large"
     CLIENTS_TOO_SLOW = "ClientsTooSlow", "Clients disconnected because they read too slowly"
+    DELIVERIES_POSTPONED = "DeliveriesPostponed", "Clients not reached because the gateway is busy"
+    DELIVERIES_GIVEN_UP = "DeliveriesGivenUp", "Events not sent because it stayed busy for long"
     CONNECTIONS_FORGOTTEN = "ConnectionsForgotten", "Connections found gone while sending"
     INTERNAL_ERRORS = "InternalErrors", "Errors that nobody but the operator can mend"
     PACKETS_FULFILLED = "PacketsFulfilled", "ILP packets fulfilled"
@@ -39,6 +41,11 @@ _CODES = frozenset(Code)
 
 def known_code(code: str) -> str:
     return code if code in _CODES else OTHER_CODE
+
+
+def metric_namespace(prefix: str) -> str:
+    """The namespace of a deployment's metrics in CloudWatch: two deployments do not mix theirs."""
+    return prefix.strip("-_./") or "farthing"
 
 
 class Meter(Protocol):

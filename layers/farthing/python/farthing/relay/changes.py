@@ -19,12 +19,12 @@ from farthing.nostr.feed import (
 )
 from farthing.nostr.filters import InvalidFilter
 from farthing.nostr.kinds import PRIVATE_KINDS
-from farthing.nostr.messages import ClientMessage, Refused, check_subscription_id
+from farthing.nostr.messages import ClientMessage, Prefix, Refused, check_subscription_id
 from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
 from farthing.relay.destination import Destination, Source
 from farthing.relay.effort import Effort
-from farthing.relay.socket_delivery import settle_deliveries
+from farthing.relay.socket_delivery import BUSY, settle_deliveries
 from farthing.relay.subscribe import Overtaken, TooManySubscriptions, open_subscription
 from farthing.relay.visibility import check_readable, is_visible
 from farthing.store.changes import Change
@@ -130,7 +130,9 @@ def push(agent: Agent, subscription: Subscription) -> None:
             return
 
 
-def _push_each(agent: Agent, wanting: Sequence[tuple[Event, Subscription]]) -> None:
+def _push_each(
+    agent: Agent, wanting: Sequence[tuple[Event, Subscription]]
+) -> Sequence[tuple[Event, str]]:
     """What each subscription gets is read from the log: the events only tell whom to serve."""
     interested = {
         (subscription.connection_id, subscription.id): subscription for _, subscription in wanting
@@ -143,6 +145,7 @@ def _push_each(agent: Agent, wanting: Sequence[tuple[Event, Subscription]]) -> N
             failures.append(failure)
     if failures:
         raise ExceptionGroup("not every subscription has got its entries", failures)
+    return ()  # where one cannot be sent to now, its cursor says how far it is
 
 
 LIVE_CHANGES = Destination(
@@ -269,4 +272,6 @@ class _Answer:
         agent, connection_id = self._agent, self._subscription.connection_id
         delivery = agent.connections.post_in_order(connection_id, [frame], live=self._live)
         settle_deliveries(agent, [(connection_id, delivery)])
+        if delivery is Delivery.BUSY:  # told to who asked; a live feed goes on from here later
+            raise Refused(Prefix.ERROR, BUSY)
         return delivery not in (Delivery.GONE, Delivery.SLOW)

@@ -38,13 +38,23 @@ class Destination(Generic[E, S]):
     # The subscriptions that are open at the places that hints name; others are left out.
     open_at: Callable[[Agent, Collection[str]], Mapping[str, S]]
     # Bring events to the subscriptions that want them. One that cannot be reached does not keep
-    # the others from theirs; what is raised has everything brought once more, later.
-    deliver: Callable[[Agent, Sequence[tuple[E, S]]], None]
+    # the others from theirs; what is raised has everything brought once more, later. What is
+    # returned is (event, place) of those that are to be tried again, alone.
+    deliver: Callable[[Agent, Sequence[tuple[E, S]]], Sequence[tuple[E, str]]]
+    # Whether an event's subscriptions are served in parts, by calls of their own, where they are
+    # more than one call can serve.
+    in_parts: bool = False
 
     def wanting(self, agent: Agent, events: Sequence[E]) -> list[tuple[E, S]]:
         """Each event with each open subscription that wants it."""
+        return self.wanting_at(agent, self.index.candidates(agent.engine, events))
+
+    def wanting_at(
+        self, agent: Agent, candidates: Sequence[tuple[E, Sequence[str]]]
+    ) -> list[tuple[E, S]]:
+        """Each event with each subscription, among those at its places, that wants it."""
 
         def open_at(places: Collection[str]) -> Mapping[str, S]:
             return self.open_at(agent, places)
 
-        return list(self.index.interested(agent.engine, events, open_at))
+        return list(self.index.matching(candidates, open_at))

@@ -1,7 +1,7 @@
 """Frames to sockets: new events to the subscriptions of REQ, and the consequences of what became of
 frames on their way. To nobody who must not see an event."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 from farthing.context import Agent
@@ -12,24 +12,73 @@ from farthing.ports.connections import Delivery
 from farthing.ports.meter import Metric
 from farthing.relay.destination import Destination, Source
 from farthing.relay.visibility import is_visible
+from farthing.store.spaces import E
 from farthing.store.subscriptions import EVENTS, Subscription
 
+# Told to a client that is not sent what it asked for, because the way to all clients is full.
+BUSY = "too many messages are under way to clients, try again"
 
-def _deliver(agent: Agent, wanting: Sequence[tuple[Event, Subscription]]) -> None:
+Frame = Callable[[E, Subscription], str]
+
+
+def _deliver(
+    agent: Agent, wanting: Sequence[tuple[Event, Subscription]]
+) -> list[tuple[Event, str]]:
+    json = cache(Event.to_json)
     recipients = [
         (event, subscription)
         for event, subscription in wanting
         if _may_see(agent, event, subscription)
     ]
-    if recipients:
-        json = cache(Event.to_json)
+    return send_frames(
+        agent, recipients, lambda event, subscription: event_frame(subscription.id, json(event))
+    )
+
+
+def send_frames(
+    agent: Agent, recipients: Sequence[tuple[E, Subscription]], frame: Frame[E]
+) -> list[tuple[E, str]]:
+    """Send each event to its subscription's socket. (event, place) of those that could not be
+    sent because the way to clients is busy: they are to be tried again, and no others."""
+    busy: list[tuple[E, Subscription]] = []
+    while recipients:
+        # One for each connection: so it is known which of its frames was not taken.
+        now, recipients = _one_each(recipients)
         # Made as they go out: all at once, they would take the memory of every client's copy.
         frames = (
-            (subscription.connection_id, event_frame(subscription.id, json(event)))
-            for event, subscription in recipients
+            (subscription.connection_id, frame(event, subscription)) for event, subscription in now
         )
-        agent.meter.count(Metric.EVENTS_DELIVERED, len(recipients))
-        settle_deliveries(agent, agent.connections.post_each(frames).items())
+        troubles = agent.connections.post_each(frames)
+        settle_deliveries(agent, troubles.items())
+        if len(troubles) < len(now):
+            agent.meter.count(Metric.EVENTS_DELIVERED, len(now) - len(troubles))
+        # What comes later to the same client waits with what came first, in order.
+        busy += _among([*now, *recipients], troubles, Delivery.BUSY)
+        # To who has trouble with one frame's size another may be sent.
+        recipients = _among(recipients, troubles, None, Delivery.TOO_LARGE)
+    return [(event, subscription.place) for event, subscription in busy]
+
+
+def _one_each(
+    recipients: Sequence[tuple[E, Subscription]],
+) -> tuple[list[tuple[E, Subscription]], list[tuple[E, Subscription]]]:
+    """The first for each connection, and the rest."""
+    seen: set[str] = set()
+    first: list[tuple[E, Subscription]] = []
+    rest: list[tuple[E, Subscription]] = []
+    for each in recipients:
+        connection_id = each[1].connection_id
+        (rest if connection_id in seen else first).append(each)
+        seen.add(connection_id)
+    return first, rest
+
+
+def _among(
+    recipients: Iterable[tuple[E, Subscription]],
+    troubles: Mapping[str, Delivery],
+    *deliveries: Delivery | None,
+) -> list[tuple[E, Subscription]]:
+    return [each for each in recipients if troubles.get(each[1].connection_id) in deliveries]
 
 
 def _may_see(agent: Agent, event: Event, subscription: Subscription) -> bool:
@@ -52,6 +101,8 @@ def settle_deliveries(agent: Agent, deliveries: Iterable[tuple[str, Delivery]]) 
                 agent.connections.close(connection_id)
             case Delivery.TOO_LARGE:
                 agent.meter.count(Metric.FRAMES_TOO_LARGE)
+            case Delivery.BUSY:
+                agent.meter.count(Metric.DELIVERIES_POSTPONED)
 
 
 SOCKETS = Destination(
@@ -60,4 +111,5 @@ SOCKETS = Destination(
     EVENTS.index,
     lambda agent, places: agent.subscriptions.open_at(places),
     _deliver,
+    in_parts=True,
 )

@@ -16,7 +16,7 @@ from farthing.nostr.messages import (
 from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
 from farthing.relay.effort import Effort
-from farthing.relay.socket_delivery import settle_deliveries
+from farthing.relay.socket_delivery import BUSY, settle_deliveries
 from farthing.relay.visibility import check_readable, visible_to
 from farthing.store.planner import ScanTooLong
 from farthing.store.subscriptions import Size, Subscription, close_order, request_order
@@ -126,6 +126,8 @@ def _send_stored(
             settle_deliveries(agent, [(connection_id, delivery)])
             if delivery in (Delivery.GONE, Delivery.SLOW):
                 return None
+            if delivery is Delivery.BUSY:
+                raise Refused(Prefix.ERROR, BUSY)
     except ScanTooLong:
         raise Refused(Prefix.ERROR, "filter is too broad for its limit, narrow it") from None
     return eose(subscription.id)

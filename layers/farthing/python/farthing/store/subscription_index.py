@@ -103,14 +103,30 @@ class Index(Generic[E]):
     ) -> Iterator[tuple[E, S]]:
         """Each event with each subscription that one of its filters matches. `open_at` finds the
         subscriptions that are open at places."""
+        return self.matching(self.candidates(engine, events), open_at)
+
+    def candidates(self, engine: Engine, events: Sequence[E]) -> list[tuple[E, list[str]]]:
+        """Each event with the places that hints name for it, each once. Whether a subscription is
+        open there and matches is for `matching` to say."""
         keys = [self.event_keys(event) for event in events]
         places = self._places(engine, (key for some in keys for key in some))
-        wanted = {place for some in places.values() for place in some}
+        return [
+            (event, list(dict.fromkeys(place for key in own for place in places[key])))
+            for event, own in zip(events, keys, strict=True)
+        ]
+
+    def matching(
+        self,
+        candidates: Sequence[tuple[E, Sequence[str]]],
+        open_at: Callable[[Collection[str]], Mapping[str, S]],
+    ) -> Iterator[tuple[E, S]]:
+        """Each event with each subscription at its places that is open and matches it."""
+        wanted = {place for _, places in candidates for place in places}
         if not wanted:
             return
         subscriptions = open_at(wanted)
-        for event, own in zip(events, keys, strict=True):
-            for place in dict.fromkeys(place for key in own for place in places[key]):
+        for event, places in candidates:
+            for place in places:
                 subscription = subscriptions.get(place)
                 if subscription is not None and any(
                     filter.matches(event) for filter in subscription.filters

@@ -1,9 +1,9 @@
-"""One thread that runs many handlers at once, for writes: each runs until it waits for a commit,
-and then one commit serves all of them, in a second thread, while the first runs the next ones. What
-they read on the way they read together.
+"""Runs handlers that write, many of them in one thread. Each runs until it waits for a commit. Then
+one commit in a second thread serves all that wait, while the first thread runs the next handlers.
+Reads of handlers that run together are combined in the same way.
 
-Handlers are plain synchronous code, as in Lambda. A thread for each would spend more time on
-handing the interpreter around than on work; greenlets switch for next to nothing.
+Handlers are plain synchronous code, as in Lambda. With a thread for each handler, passing the
+interpreter lock around would cost more than the work; switching greenlets costs next to nothing.
 """
 
 import logging
@@ -19,12 +19,12 @@ from infra.local.server.workers import Mailbox
 
 log = logging.getLogger("farthing")
 
-# Handlers started before the next commit: more make larger commits, and later answers.
+# Handlers that start before the next commit: more make larger commits and later answers.
 _MOST_AT_ONCE = 64
 _SMALL_GROUP = 16
 
 
-# What something returned, or raised.
+# What a call returned, or what it raised.
 Outcome = tuple[Any, Exception | None]
 
 
@@ -33,7 +33,7 @@ class Waiting(NamedTuple):
     commit: Callable[[], None]  # serves this one and all that were parked before
 
 
-class WriteHub:
+class WriteScheduler:
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
         # Each switches to a handler: to a new one, or back to one whose wait is over.
@@ -45,17 +45,17 @@ class WriteHub:
         self._commits: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._outside = 0
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="hub", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
         self._committer = threading.Thread(target=self._run_commits, name="committer", daemon=True)
         self._committer.start()
         self._thread.start()
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
-        """Run `work` in the hub, then `done` with its result (None if it failed) in the loop."""
+        """Run `work` here, then `done` with its result (None if it failed) in the event loop."""
         self._ready.put(lambda: greenlet(self._work).switch(work, done))
 
     def call(self, work: Callable[[], Any]) -> Any:
-        """Run `work` in the hub and wait for what it returns or raises; from another thread."""
+        """Run `work` here and wait for what it returns or raises; for other threads."""
         outcome: SimpleQueue[Outcome] = SimpleQueue()
         self._ready.put(lambda: greenlet(lambda: outcome.put(_outcome_of(work))).switch())
         value, error = outcome.get()
@@ -79,7 +79,7 @@ class WriteHub:
         self._committer.join()
 
     def is_inside(self) -> bool:
-        """Whether the caller is a handler that the hub runs."""
+        """Whether the caller is a handler that the scheduler runs."""
         return threading.current_thread() is self._thread and getcurrent() is not self._main
 
     def park(self, commit: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""The hub: many handlers in one thread, one commit for many of them, and work beside the commit."""
+"""Many handlers in one thread, one commit for many of them, and work beside the commit."""
 
 import sqlite3
 import threading
@@ -11,7 +11,7 @@ import pytest
 from farthing.store import sqlite_rows
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Absent, ConditionFailed, Item, Key, Put, Table
-from infra.local.server.write_hub import WriteHub
+from infra.local.server.write_scheduler import WriteScheduler
 
 _SECONDS = 10
 
@@ -40,28 +40,30 @@ class Commits:
 
 
 @pytest.fixture
-def hub() -> Iterator[WriteHub]:
-    hub = WriteHub(Here())
-    yield hub
-    hub.stop()
+def scheduler() -> Iterator[WriteScheduler]:
+    scheduler = WriteScheduler(Here())
+    yield scheduler
+    scheduler.stop()
 
 
-def test_handlers_run_while_a_commit_is_under_way(hub: WriteHub) -> None:
+def test_handlers_run_while_a_commit_is_under_way(scheduler: WriteScheduler) -> None:
     commits, ended = Commits(), SimpleQueue[str]()
-    hub.submit(lambda: hub.park(commits.of("first")), lambda _: ended.put("first"))
+    scheduler.submit(lambda: scheduler.park(commits.of("first")), lambda _: ended.put("first"))
     assert commits.begun.get(timeout=_SECONDS) == "first"
 
-    hub.submit(lambda: None, lambda _: ended.put("needs no commit"))
+    scheduler.submit(lambda: None, lambda _: ended.put("needs no commit"))
 
     assert ended.get(timeout=_SECONDS) == "needs no commit"
     commits.end()
     assert ended.get(timeout=_SECONDS) == "first"
 
 
-def test_who_comes_during_a_commit_waits_for_the_next(hub: WriteHub) -> None:
+def test_who_comes_during_a_commit_waits_for_the_next(scheduler: WriteScheduler) -> None:
     commits, ended = Commits(), SimpleQueue[str]()
     for name in ("first", "second"):
-        hub.submit(lambda n=name: hub.park(commits.of(n)), lambda _, n=name: ended.put(n))
+        scheduler.submit(
+            lambda n=name: scheduler.park(commits.of(n)), lambda _, n=name: ended.put(n)
+        )
         if name == "first":
             assert commits.begun.get(timeout=_SECONDS) == "first"
 
@@ -74,13 +76,17 @@ def test_who_comes_during_a_commit_waits_for_the_next(hub: WriteHub) -> None:
     assert ended.get(timeout=_SECONDS) == "second"
 
 
-def test_one_commit_serves_a_group_and_leaves_the_other_half_for_the_next(hub: WriteHub) -> None:
+def test_one_commit_serves_a_group_and_leaves_the_other_half_for_the_next(
+    scheduler: WriteScheduler,
+) -> None:
     commits, ended = Commits(), SimpleQueue[int]()
-    hub.submit(lambda: hub.park(commits.of("first")), lambda _: None)
+    scheduler.submit(lambda: scheduler.park(commits.of("first")), lambda _: None)
     assert commits.begun.get(timeout=_SECONDS) == "first"
     for number in range(40):
-        hub.submit(lambda n=number: hub.park(commits.of(str(n))), lambda _, n=number: ended.put(n))
-    hub.call(lambda: None)  # behind them: they are parked by then
+        scheduler.submit(
+            lambda n=number: scheduler.park(commits.of(str(n))), lambda _, n=number: ended.put(n)
+        )
+    scheduler.call(lambda: None)  # behind them: they are parked by then
 
     commits.end(number=4)
 
@@ -90,11 +96,11 @@ def test_one_commit_serves_a_group_and_leaves_the_other_half_for_the_next(hub: W
 
 
 def test_stopping_finishes_what_is_parked() -> None:
-    hub, ended = WriteHub(Here()), SimpleQueue[str]()
+    scheduler, ended = WriteScheduler(Here()), SimpleQueue[str]()
     commits = Commits()
-    hub.submit(lambda: hub.park(commits.of("last")), lambda _: ended.put("last"))
+    scheduler.submit(lambda: scheduler.park(commits.of("last")), lambda _: ended.put("last"))
     assert commits.begun.get(timeout=_SECONDS) == "last"
-    stopping = threading.Thread(target=hub.stop)
+    stopping = threading.Thread(target=scheduler.stop)
     stopping.start()
 
     commits.end()
@@ -104,7 +110,7 @@ def test_stopping_finishes_what_is_parked() -> None:
     assert ended.get_nowait() == "last"
 
 
-def test_those_who_can_go_on_read_together(hub: WriteHub) -> None:
+def test_those_who_can_go_on_read_together(scheduler: WriteScheduler) -> None:
     commits, reads, ended = Commits(), list[int](), SimpleQueue[int]()
     waiting = list[int]()
 
@@ -115,12 +121,12 @@ def test_those_who_can_go_on_read_together(hub: WriteHub) -> None:
     def look(number: int) -> int:
         for _ in range(2):
             waiting.append(number)
-            hub.gather(read)
+            scheduler.gather(read)
         return number
 
-    hub.submit(lambda: hub.park(commits.of("first")), lambda _: None)
+    scheduler.submit(lambda: scheduler.park(commits.of("first")), lambda _: None)
     assert commits.begun.get(timeout=_SECONDS) == "first"
-    hub.call(lambda: [hub.submit(lambda n=n: look(n), ended.put) for n in range(30)])
+    scheduler.call(lambda: [scheduler.submit(lambda n=n: look(n), ended.put) for n in range(30)])
 
     assert [ended.get(timeout=_SECONDS) for _ in range(30)] == list(range(30))
     assert reads == [30, 30]  # and none of them has waited for the commit
@@ -129,14 +135,14 @@ def test_those_who_can_go_on_read_together(hub: WriteHub) -> None:
 
 class TestOnTheStore:
     @pytest.fixture
-    def engine(self, tmp_path: Path, hub: WriteHub) -> Iterator[SqliteEngine]:
+    def engine(self, tmp_path: Path, scheduler: WriteScheduler) -> Iterator[SqliteEngine]:
         engine = SqliteEngine(tmp_path)
-        engine.park_in(hub)
+        engine.park_in(scheduler)
         yield engine
         engine.close(flush=False)
 
     def test_what_a_handler_has_written_is_on_the_disk_when_it_goes_on(
-        self, engine: SqliteEngine, hub: WriteHub, tmp_path: Path
+        self, engine: SqliteEngine, scheduler: WriteScheduler, tmp_path: Path
     ) -> None:
         def write_and_look(number: int) -> int:
             engine.write_batch([Put(Table.POSTINGS, "p", str(number), {})], deferred=True)
@@ -148,12 +154,12 @@ class TestOnTheStore:
 
         found: SimpleQueue[int] = SimpleQueue()
         for number in range(200):
-            hub.submit(lambda n=number: write_and_look(n), found.put)
+            scheduler.submit(lambda n=number: write_and_look(n), found.put)
 
         assert [found.get(timeout=_SECONDS) for _ in range(200)] == [2] * 200
 
     def test_a_condition_holds_between_handlers_of_different_groups(
-        self, engine: SqliteEngine, hub: WriteHub
+        self, engine: SqliteEngine, scheduler: WriteScheduler
     ) -> None:
         won: SimpleQueue[bool] = SimpleQueue()
 
@@ -165,12 +171,12 @@ class TestOnTheStore:
             return True
 
         for _ in range(100):
-            hub.submit(claim, won.put)
+            scheduler.submit(claim, won.put)
 
         assert sum(won.get(timeout=_SECONDS) for _ in range(100)) == 1
 
     def test_handlers_that_look_at_items_share_a_statement_and_each_sees_its_own(
-        self, engine: SqliteEngine, hub: WriteHub, monkeypatch: pytest.MonkeyPatch
+        self, engine: SqliteEngine, scheduler: WriteScheduler, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for number in range(0, 100, 2):
             engine.write(Put(Table.LEDGER, str(number), "x", {"n": number, "b": b"\0"}))
@@ -189,7 +195,9 @@ class TestOnTheStore:
             return [engine.get(*place) for place in places]
 
         found: SimpleQueue[object] = SimpleQueue()
-        hub.call(lambda: [hub.submit(lambda n=n: look(n), found.put) for n in range(50)])
+        scheduler.call(
+            lambda: [scheduler.submit(lambda n=n: look(n), found.put) for n in range(50)]
+        )
 
         assert [found.get(timeout=_SECONDS) for _ in range(50)] == [
             [None if number % 2 else {"n": number, "b": b"\0"}, None] for number in range(50)
@@ -199,13 +207,15 @@ class TestOnTheStore:
     @pytest.mark.parametrize(
         "key", ["a\0b", 'a"b', "a\\b", "\n\x01\x7f", "\u2028é😀", "[1]", "null"]
     )
-    def test_an_item_under_any_key(self, engine: SqliteEngine, hub: WriteHub, key: str) -> None:
+    def test_an_item_under_any_key(
+        self, engine: SqliteEngine, scheduler: WriteScheduler, key: str
+    ) -> None:
         engine.write(Put(Table.EVENTS, key, key, {"v": key}))
-        assert hub.call(lambda: engine.get(Table.EVENTS, key, key)) == {"v": key}
-        assert hub.call(lambda: engine.get(Table.EVENTS, key, key + "x")) is None
+        assert scheduler.call(lambda: engine.get(Table.EVENTS, key, key)) == {"v": key}
+        assert scheduler.call(lambda: engine.get(Table.EVENTS, key, key + "x")) is None
 
     def test_what_is_committed_is_seen_by_whoever_looks_then(
-        self, engine: SqliteEngine, hub: WriteHub
+        self, engine: SqliteEngine, scheduler: WriteScheduler
     ) -> None:
         def write_and_look(number: int) -> bool:
             engine.write(Put(Table.EVENTS, str(number), "e", {"n": number}))
@@ -213,12 +223,12 @@ class TestOnTheStore:
 
         seen: SimpleQueue[object] = SimpleQueue()
         for number in range(200):
-            hub.submit(lambda n=number: write_and_look(n), seen.put)
+            scheduler.submit(lambda n=number: write_and_look(n), seen.put)
 
         assert [seen.get(timeout=_SECONDS) for _ in range(200)] == [True] * 200
 
     def test_a_statement_that_fails_fails_for_those_who_shared_it(
-        self, engine: SqliteEngine, hub: WriteHub, monkeypatch: pytest.MonkeyPatch
+        self, engine: SqliteEngine, scheduler: WriteScheduler, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: object) -> None:
             raise sqlite3.OperationalError("disk I/O error")
@@ -234,12 +244,14 @@ class TestOnTheStore:
         with monkeypatch.context() as broken:
             broken.setattr(sqlite_rows, "read", fail)
             for _ in range(20):
-                hub.submit(look, outcomes.put)
+                scheduler.submit(look, outcomes.put)
             assert [outcomes.get(timeout=_SECONDS) for _ in range(20)] == ["failed"] * 20
-        hub.submit(look, outcomes.put)
+        scheduler.submit(look, outcomes.put)
         assert outcomes.get(timeout=_SECONDS) == "seen"
 
-    def test_threads_write_beside_the_hub(self, engine: SqliteEngine, hub: WriteHub) -> None:
+    def test_threads_write_beside_the_hub(
+        self, engine: SqliteEngine, scheduler: WriteScheduler
+    ) -> None:
         done: SimpleQueue[object] = SimpleQueue()
 
         def write(name: str) -> None:
@@ -250,7 +262,9 @@ class TestOnTheStore:
         for thread in threads:
             thread.start()
         for number in range(200):
-            hub.submit(lambda n=number: engine.write(Put(Table.EVENTS, f"h{n}", "e", {})), done.put)
+            scheduler.submit(
+                lambda n=number: engine.write(Put(Table.EVENTS, f"h{n}", "e", {})), done.put
+            )
         for thread in threads:
             thread.join(_SECONDS)
 

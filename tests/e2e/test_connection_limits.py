@@ -12,7 +12,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from farthing.settings import Settings
-from infra.local.server.client_address import Proxies, visitor_of
+from infra.local.server.client_address import Proxies, limit_key
 from infra.local.server.connection_limits import ConnectionLimits
 from infra.local.server.http_server import HttpServer, own_name
 from tests.e2e.authors import Author
@@ -73,7 +73,7 @@ class TestConnections:
         ],
     )
     def test_who_counts_as_one(self, address: str, other: str, same: bool) -> None:
-        assert (visitor_of(address) == visitor_of(other)) is same
+        assert (limit_key(address) == limit_key(other)) is same
 
     def test_so_many_in_all(self, start_relay, connect, background: Background) -> None:
         relay = start_relay(**OPEN, max_connections=3)
@@ -91,7 +91,7 @@ class TestRequests:
     def test_so_many_of_an_address(self) -> None:
         now = [1000.0]
         limits = ConnectionLimits(Settings(requests_per_second=1, request_burst=5), lambda: now[0])
-        one, other, here = map(visitor_of, ("10.0.0.1", "10.0.0.2", "127.0.0.1"))
+        one, other, here = map(limit_key, ("10.0.0.1", "10.0.0.2", "127.0.0.1"))
         assert [limits.is_too_fast(one) for _ in range(6)] == [*[False] * 5, True]
         assert not limits.is_too_fast(other)
         assert not any(limits.is_too_fast(here) for _ in range(9))
@@ -107,14 +107,14 @@ class TestRequests:
         request = a_request(visit, path)
 
         async def ask() -> int:
-            doors = HttpServer(lambda _: asyncio.sleep(0, web.Response()), Settings(), limits)
-            return (await doors.request_handler(request)).status
+            server = HttpServer(lambda _: asyncio.sleep(0, web.Response()), Settings(), limits)
+            return (await server.request_handler(request)).status
 
         assert background.run(ask()) == status
 
 
 class FakeRequest(dict[str, Any]):
-    """As much of a request as the doors look at."""
+    """As much of a request as the server looks at."""
 
     def __init__(self, transport: Any, path: str, headers: dict[str, str]) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class TestProxies:
         """A forged header on the way through a proxy on this machine must not lift the limits."""
         forged = CIMultiDict({"Forwarded": "for=127.0.0.1", "X-Forwarded-For": "1.2.3.4"})
         client = Proxies(["127.0.0.1"]).client("127.0.0.1", forged)
-        assert visitor_of(client) == "unknown"
+        assert limit_key(client) == "unknown"
 
     def test_nobody_else_does(self) -> None:
         headers = CIMultiDict({"X-Forwarded-For": "1.2.3.4"})
@@ -182,9 +182,9 @@ class TestProxies:
         assert all(visit.is_open for visit in visits)
 
         async def ask(client: str) -> int:
-            doors = HttpServer(lambda _: asyncio.sleep(0, web.Response()), settings, limits)
+            server = HttpServer(lambda _: asyncio.sleep(0, web.Response()), settings, limits)
             request = a_request(visits[0], "/", X_Forwarded_For=client)
-            return (await doors.request_handler(request)).status
+            return (await server.request_handler(request)).status
 
         asked = [background.run(ask(client)) for client in ("1.1.1.1", "1.1.1.1", "2.2.2.2")]
         assert asked == [200, 429, 200]
