@@ -162,6 +162,8 @@ class Queue(NamedTuple):
 QUEUES = (
     # Parts of the recipients of an event that has more than one call can serve.
     Queue("recipients", "recipients", parallel=20),
+    # Wakes of paid subscriptions. One machine has these in its own process.
+    Queue("deliveries", "deliveries", parallel=20, attempts=5),
 )
 
 
@@ -177,7 +179,7 @@ class Schedule(NamedTuple):
 
 
 SCHEDULES = (
-    Schedule("sweeper", minutes=1),
+    Schedule("sweeper", minutes=1, setting="sweep_seconds"),
     # At the start, so that new prices and addresses are announced at once.
     Schedule("upkeep", minutes=10, at_start=True, setting="upkeep_seconds"),
 )

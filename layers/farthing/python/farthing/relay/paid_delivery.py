@@ -13,9 +13,12 @@ def _open_at(agent: Agent, places: Collection[str]) -> Mapping[str, PaidSubscrip
     return agent.paid_subscriptions.open_at(places, agent.now)
 
 
-def _wake_each(agent: Agent, wanting: Sequence[tuple[Event, PaidSubscription]]) -> None:
+def _wake_each(
+    agent: Agent, wanting: Sequence[tuple[Event, PaidSubscription]]
+) -> Sequence[tuple[Event, str]]:
     for owner, subscription_id in dict.fromkeys((each.owner, each.id) for _, each in wanting):
         agent.wakes.wake(owner, subscription_id)
+    return ()
 
 
 PAID = Destination("paid subscriptions", Source.NUMBERED, PAID_INDEX, _open_at, _wake_each)
