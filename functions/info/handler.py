@@ -5,6 +5,7 @@ from farthing.handlers.calls import Event, Response
 from farthing.handlers.unmatched import answer_unmatched
 from farthing.handlers.web import answer, header, json_answer, method_of, path_of, web_handler
 from farthing.relay.information import relay_information
+from farthing.relay.moderation import settings_in_force
 from farthing.surface import DEFAULT
 
 NOSTR_JSON = "application/nostr+json"
@@ -12,15 +13,14 @@ NOSTR_JSON = "application/nostr+json"
 
 @web_handler
 def handler(agent: Agent, event: Event) -> Response:
-    settings = agent.settings
     if event["routeKey"] == DEFAULT:
         return answer_unmatched(method_of(event), path_of(event))
     if path_of(event) == "/healthz":
         return json_answer(200, {"status": "ok"})
     if NOSTR_JSON in header(event, "accept"):
-        return json_answer(200, relay_information(settings), NOSTR_JSON)
+        return json_answer(200, relay_information(settings_in_force(agent)), NOSTR_JSON)
     return answer(
         200,
-        f"{settings.name}: a Nostr relay and Interledger connector.\n"
+        f"{settings_in_force(agent).name}: a Nostr relay and Interledger connector.\n"
         f"Connect a Nostr client to this URL, or ask for {NOSTR_JSON}.\n",
     )

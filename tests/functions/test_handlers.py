@@ -229,7 +229,7 @@ class TestInfo:
         [
             ("DELETE", "/ilp", "OPTIONS, POST"),
             ("PUT", "/v1/events", "OPTIONS, POST"),
-            ("POST", "/", "GET, HEAD, OPTIONS"),
+            ("PUT", "/", "GET, HEAD, OPTIONS, POST"),
             ("GET", "/accounts/x/settlements", "OPTIONS, POST"),
         ],
     )

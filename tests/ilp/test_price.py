@@ -120,7 +120,7 @@ def check_information(document: dict[str, Any], tariff: dict[str, Any]) -> None:
 
 
 def price_in_refusal(agent: Agent, event: Event) -> int:
-    if not price_of(agent.settings, event):
+    if not price_of(agent, event):
         return 0  # it would be stored
     _, _, accepted, reason = Client(agent).publish(event)
     found = re.fullmatch(r"restricted: this costs (\d+) \(.*\); fill your purse at (.*)", reason)

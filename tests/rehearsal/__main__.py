@@ -45,6 +45,8 @@ def rehearse(transcript: Transcript, running: ExitStack) -> None:
         suite.a_peer_is_added(relay, transcript)
     with transcript.step("An event is stored by ILP and read back"):
         suite.stores_what_is_paid(relay, transcript)
+    with transcript.step("A wallet fills a purse (STREAM), and a client writes from it"):
+        suite.pays_from_a_purse(relay, transcript)
     with transcript.step("Subscribers are told, live"):
         suite.tells_subscribers(relay, transcript)
     with transcript.step("CHANGES: numbers without gaps, and live"):

@@ -561,6 +561,17 @@ class TestQueries:
         assert [row.sk for row in read_all(engine, backward)] == list("3210")
         engine.write_batch([Delete(POSTINGS, pk, str(n)) for n in range(4)])
 
+    def test_marked_items_side_by_side(self, engine: Engine, fresh: Fresh) -> None:
+        """Bytes, large numbers and names that look like marks."""
+        pks = [fresh() for _ in range(4)]
+        item = {"b": b"\x00\xff", "n": 10**30, "$bytes": {"$int": "1"}, "t": 'a"$b', "l": ["$"]}
+        engine.write_batch([Put(POSTINGS, pk, sk, item) for pk in pks for sk in ('"', "$")])
+
+        for page in engine.query_many([Query(POSTINGS, pk) for pk in pks]):
+            assert [(row.sk, row.item) for row in page.rows] == [('"', item), ("$", item)]
+        keys = [(pk, sk) for pk in pks for sk in ('"', "$", "nothing")]
+        assert engine.get_many(POSTINGS, keys) == {key: item for key in keys if key[1] != "nothing"}
+
     def test_side_by_side(self, engine: Engine, fresh: Fresh) -> None:
         pks = [fresh() for _ in range(20)]
         engine.write_batch([Put(POSTINGS, pk, "a", {"pk ": pk}) for pk in pks])
@@ -594,6 +605,11 @@ class TestQueries:
             (sk, {"own": sk}) for sk in naive(stored, query)
         ]
         assert keys_of(engine.query(query)) == naive(stored, query)[:limit]
+        others = [Query(POSTINGS, pk, limit=limit), query._replace(pk=f"{pk}-nothing"), query]
+        pages = engine.query_many([query, *others])
+        assert [(list(page.rows), page.after) for page in pages] == [
+            (list(page.rows), page.after) for page in map(engine.query, [query, *others])
+        ]
 
 
 def naive(stored: set[str], query: Query) -> list[str]:

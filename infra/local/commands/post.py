@@ -50,6 +50,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--amount", type=whole_number, help="pay this instead of the price")
     parser.add_argument(
+        "--broadcast",
+        action="store_true",
+        help="place the owner's event at other relays as well, as `farthing broadcast` does",
+    )
+    parser.add_argument(
         "--max-price",
         type=whole_number,
         help="refuse a higher price, in units; a hundredth of the relay's asset if left out",
@@ -68,7 +73,9 @@ def run(arguments: Namespace, settings: Settings) -> int:
     row("event", event.id)
     row("note", encode(Note(event.id)))
     if is_own(relay, settings) and event.pubkey == with_identity(settings).pubkey:
-        return _store_free(relay, event)
+        return _store_free(relay, event) or _broadcast(arguments, settings, event)
+    if arguments.broadcast:
+        raise NotPayable("only the owner's events at the owner's relay are broadcast: use --owner")
     if arguments.purse:
         return _publish_from_purse(relay_url(arguments, settings), event, secret)
     terms = relay_terms(relay)
@@ -96,6 +103,17 @@ def _store_free(relay: str, event: Event) -> int:
     row("price", "0: the owner's own events are free")
     row("stored", str(answer.get("message") or "at the owner's relay"))
     return 0
+
+
+def _broadcast(arguments: Namespace, settings: Settings, event: Event) -> int:
+    if not arguments.broadcast:
+        return 0
+    # Loaded where it is asked for only.
+    from infra.local.commands.bookkeeping import offline_agent
+    from infra.local.commands.broadcast import FIRST_ATTEMPTS_SECONDS, place
+
+    with offline_agent(settings) as agent:
+        return place(agent, event.id, FIRST_ATTEMPTS_SECONDS)
 
 
 def _publish_from_purse(relay: str, event: Event, secret: bytes) -> int:

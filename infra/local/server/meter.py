@@ -55,6 +55,13 @@ class LocalMeter:
             key = known_code(code) if metric in _BY_CODE else ""
             self._counters[metric, key].inc(number)
 
+    def totals(self) -> Mapping[str, int]:
+        found = {
+            f"{metric}.{code}" if code else str(metric): int(counter._value.get())
+            for (metric, code), counter in self._counters.items()
+        }
+        return {name: number for name, number in found.items() if number or "." not in name}
+
     def watch(self, agent: Agent, connections: Callable[[], int]) -> None:
         """Show what there is at the moment as well."""
         self._registry.register(_Gauges(agent, connections))

@@ -128,7 +128,7 @@ class LocalOutbound:
             if not may_be_taken_later(status):
                 break
         if trouble:
-            log.warning("a callback was not taken: %s", trouble)
+            log.warning("a callback was not taken", extra={"reason": trouble})
 
     def _begin(
         self,

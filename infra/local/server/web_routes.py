@@ -1,6 +1,8 @@
 """HTTP requests on one machine: each goes to the handler that API Gateway would call for it."""
 
+from collections.abc import Awaitable, Callable
 from importlib import import_module
+from typing import Any
 
 from aiohttp import web
 
@@ -16,6 +18,11 @@ from infra.local.server.meter import LocalMeter
 from infra.local.server.packet_server import PATH as PACKETS
 from infra.local.server.sockets import Handler
 from infra.local.server.workers import Runner, run_in
+from infra.web import pages
+
+# The route whose answer stays open, and what answers it: None if the handler is to.
+STREAM = "GET /v1/stream"
+Stream = Callable[[web.BaseRequest, dict[str, Any]], Awaitable[web.StreamResponse | None]]
 
 
 def load_handler(function: str) -> Handler:
@@ -28,8 +35,14 @@ class WebRoutes:
     writes, others in the workers."""
 
     def __init__(
-        self, settings: Settings, scheduler: Runner, workers: Runner, meter: LocalMeter
+        self,
+        settings: Settings,
+        scheduler: Runner,
+        workers: Runner,
+        meter: LocalMeter,
+        stream: Stream,
     ) -> None:
+        self._stream = stream
         self._settings = settings
         self._runners = {surface.Work.WRITE: scheduler}
         self._workers = workers
@@ -40,10 +53,13 @@ class WebRoutes:
         assert packets is not None, f"POST {PACKETS} is no route"
         self.packet_handler = self._handlers[packets.route.function]
 
-    async def answer(self, request: web.BaseRequest) -> web.Response:
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         method, path = request.method, request.rel_url.raw_path
         if surface.allowed_methods(path, surface.LOCAL_ROUTES):
             return await self._answer_locally(request, path)
+        page = pages.BY_PATH.get(path)
+        if page is not None and method in ("GET", "HEAD") and _wants_page(request, page):
+            return self._page(page)
         found = surface.match(method, path)
         body = await body_of(request, self._settings)
         key, parameters = (found.key, found.parameters) if found else (surface.DEFAULT, None)
@@ -51,10 +67,25 @@ class WebRoutes:
             method, request.path, request.query_string, request.headers, body,
             request[CLIENT], key, parameters,
         )  # fmt: skip
+        if key == STREAM and self._settings.aether:
+            stream = await self._stream(request, event)
+            if stream is not None:
+                return stream
         handler = self._handlers[found.route.function if found else surface.DEFAULT_FUNCTION]
         work = found.route.work if found else surface.Work.READ
         runner = self._runners.get(work, self._workers)
         return _response(await run_in(runner, lambda: handler(event, None)))
+
+    def _page(self, page: pages.StaticFile) -> web.Response:
+        text = page.read()
+        if page.is_template:
+            text = pages.fill(text, pages.facts(self._settings))
+        headers = pages.security_headers(self._settings.http_url.replace("http", "ws", 1)) | {
+            "Content-Type": page.media_type,
+            "Cache-Control": pages.cache_header(page),
+            "Vary": "Accept",
+        }
+        return web.Response(body=text.encode(), headers=headers)
 
     async def _answer_locally(self, request: web.BaseRequest, path: str) -> web.Response:
         if surface.match(request.method, path, surface.LOCAL_ROUTES) is None:
@@ -72,6 +103,12 @@ class WebRoutes:
             return True
         shown = request.headers.get("Authorization", "")
         return shows_token(shown, self._settings.metrics_token)
+
+
+def _wants_page(request: web.BaseRequest, page: pages.StaticFile) -> bool:
+    """Only browsers ask for HTML at the root; everybody else wants the information document."""
+    accepted = request.headers.get("Accept", "")
+    return page.path != "/" or ("text/html" in accepted and "nostr+json" not in accepted)
 
 
 def _response(result: dict[str, object] | None) -> web.Response:

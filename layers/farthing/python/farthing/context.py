@@ -25,6 +25,7 @@ from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
 from farthing.store.feeds import Feeds
 from farthing.store.ledger import Ledger
+from farthing.store.outbox import Outbox
 from farthing.store.outgoing_subscriptions import OutgoingSubscriptions
 from farthing.store.paid_subscriptions import PaidSubscriptions
 from farthing.store.planner import Reader
@@ -90,6 +91,11 @@ class Agent:
     def now_ms(self) -> int:
         return int(self.clock() * 1000)
 
+    @property
+    def now_ns(self) -> int:
+        """Nanoseconds, as exact as the clock is."""
+        return int(self.clock() * 1_000_000) * 1000
+
     @cached_property
     def _kept(self) -> dict[Space[Any], "Kept[Any]"]:
         return {}
@@ -144,6 +150,10 @@ class Agent:
     @cached_property
     def settlements(self) -> Settlements:
         return Settlements(self.engine)
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        return Outbox(self.engine)
 
     @cached_property
     def feeds(self) -> Feeds:

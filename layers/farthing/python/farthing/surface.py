@@ -48,6 +48,7 @@ class Route(NamedTuple):
 
 ROUTES = (
     Route("GET", "/", "info", "relay information document (NIP-11)"),
+    Route("POST", "/", "manage", "relay management API for the owner (NIP-86, NIP-98)"),
     Route("GET", "/healthz", "info", "health check"),
     Route("POST", "/ilp", "ilp", "ILP packet from a peer (RFC 0035)", Work.WRITE),
     Route("POST", "/v1/quotes", "quotes",
@@ -55,6 +56,9 @@ ROUTES = (
     Route("POST", "/v1/events", "events",
           "store an event that is free or paid from a purse (NIP-98), or learn its price",
           Work.WRITE),
+    Route("POST", "/v1/subscriptions", "subscriptions", "subscribe to Aether events, for a stream"),
+    Route("DELETE", "/v1/subscriptions/{id}", "subscriptions", "end a subscription by HTTP"),
+    Route("GET", "/v1/stream", "stream", "events of a subscription, as server-sent events"),
     Route("GET", "/purse", "purse", "page about purses: how to pay in advance"),
     Route("GET", "/purse/{key}", "purse",
           "purse of a key: payment pointer for wallets (SPSP), page for people"),
@@ -63,6 +67,8 @@ ROUTES = (
           "what a purse holds, for its own key and the owner (NIP-98)"),
     Route("POST", "/v1/purses/{key}/credits", "credits",
           "payment processor reports a payment into a purse"),
+    Route("GET", "/v1/operator", "operator", "figures for the operator's console (NIP-98)"),
+    Route("POST", "/v1/operator", "operator", "peers and purses changed by the operator (NIP-98)"),
     Route("POST", "/accounts/{id}/settlements", "settlements",
           "settlement engine reports a payment (RFC 0038)"),
 )  # fmt: skip

@@ -261,7 +261,7 @@ def _stored_events(agent: Agent) -> Iterator[StoredEvent]:
 
 def _ought_to_be_paid(agent: Agent, event: StoredEvent) -> bool:
     settings = agent.settings
-    return not writes_free(settings, event.pubkey) and settings.tariff.may_charge(event.kind)
+    return not writes_free(agent, event.pubkey) and settings.tariff.may_charge(event.kind)
 
 
 # A protocol that keeps books of its own adds its part here, before the events if it pays for any.

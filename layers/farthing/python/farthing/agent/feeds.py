@@ -46,13 +46,14 @@ class Reading(NamedTuple):
 def caching(
     agent: Agent,
     run_all: RunAll = one_by_one,
-    then: Callable[[Sequence[Event]], None] = lambda _: None,
+    then: Callable[[Sequence[Event]], None] | None = None,
 ) -> Reading:
     """Events are stored here for a time; `then` is told of the new ones."""
 
     def take(events: Sequence[Event]) -> int:
         new = keep_borrowed(agent, events, run_all)
-        then(new)
+        if then is not None:
+            then(new)
         return len(new)
 
     def known(ids: Iterable[str]) -> set[str]:
@@ -216,3 +217,7 @@ def catch_up_all(agent: Agent, reading: Reading) -> Looked:
 def is_reading(agent: Agent) -> bool:
     """Whether the agent itself reads what followed keys write: only where it keeps it."""
     return agent.settings.follow_content in ("cache", "rebroadcast")
+
+
+def is_rebroadcasting(agent: Agent) -> bool:
+    return agent.settings.follow_content == "rebroadcast"

@@ -139,7 +139,7 @@ def _is_acceptable(agent: Agent, terms: RelayTerms) -> bool:
 
 def _peer(agent: Agent, pubkey: str, terms: RelayTerms, ilp_address: str) -> Peer:
     settings = agent.settings
-    token = incoming_token(bytes.fromhex(settings.secret_key), pubkey)
+    token = incoming_token(settings.secret, pubkey)
     return Peer(
         id=pubkey[:16],
         token_hash=hash_token(token),

@@ -65,7 +65,7 @@ def publish_own(
             return None
     # Never older than what it replaces, whatever the clock says.
     created_at = agent.now if current is None else max(agent.now, current.created_at + 1)
-    secret = bytes.fromhex(agent.settings.secret_key)
+    secret = agent.settings.secret
     event = sign_event(secret, kind=kind, content=content, created_at=created_at, tags=wanted)
     agent.events.save(event)
     return event

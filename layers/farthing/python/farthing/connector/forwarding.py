@@ -182,7 +182,7 @@ def _release(agent: Agent, hold: Hold) -> None:
 def send_to(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
     """Send a packet to a next hop. Whatever is no true fulfillment raises."""
     try:
-        token = outgoing_token(bytes.fromhex(agent.settings.secret_key), next_hop)
+        token = outgoing_token(agent.settings.secret, next_hop)
         seconds = _seconds_left(agent, onward)
         reply = exchange(agent.outbound, next_hop.endpoint, token, onward, seconds)
     except InvalidToken:
@@ -222,21 +222,35 @@ def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:
     if not hold.amount:  # moved nothing, so there is nothing to write
         return packet.fulfill
     receipt = _receipt(agent, packet)
-    writes = agent.ledger.forwarded(receipt)
     for pause in _pauses():
         if agent.now_ms >= hold.expires_ms:
             break
         try:
-            if agent.ledger.post(hold, writes):
+            if agent.ledger.post(hold, agent.ledger.forwarded(receipt)):
                 agent.meter.count(Metric.REVENUE, receipt.price)
                 return packet.fulfill
-            break  # somebody has settled it: an attempt of ours whose answer was lost, or the sweep
+            standing = agent.ledger.receipt(receipt)
         except Exception:
             log.exception("a packet of peer %s is settled once more", packet.peer.id)
-        agent.sleep(min(pause, max(hold.expires_ms - agent.now_ms, 0) / 1000))
-    if not agent.ledger.release(hold) and agent.ledger.receipt(receipt) is not None:
+            agent.sleep(min(pause, max(hold.expires_ms - agent.now_ms, 0) / 1000))
+            continue
+        if standing is None or standing.purpose == receipt.purpose:
+            break  # the hold is gone: swept, or settled by an attempt whose answer was lost
+        receipt = _of_its_own(receipt)
+    if not agent.ledger.release(hold) and _is_settled(agent, receipt):
         return packet.fulfill
     raise TimedOut("the packet expired before it was settled")
+
+
+def _of_its_own(receipt: Receipt) -> Receipt:
+    """The receipt where one of an equal packet stands: that was another packet, and both were sent
+    on."""
+    return receipt._replace(purpose=receipt.purpose._replace(again=True))  # type: ignore[call-arg]
+
+
+def _is_settled(agent: Agent, receipt: Receipt) -> bool:
+    standing = agent.ledger.receipt(receipt)
+    return standing is not None and standing.purpose == receipt.purpose
 
 
 def _pauses() -> Iterator[float]:
@@ -246,7 +260,7 @@ def _pauses() -> Iterator[float]:
 
 
 def _receipt(agent: Agent, packet: IncomingPacket) -> Receipt:
-    """Each packet that was sent on has a receipt of its own, also one that is equal to another."""
+    """Each packet that was sent on gets a receipt, also one that is equal to another."""
     amount, outgoing = packet.prepare.amount, packet.onward.amount
     return Receipt(
         peer=packet.peer.id,

@@ -79,7 +79,7 @@ def offer_of(settings: Settings, pubkey: str) -> dict[str, str]:
 def spsp_answer(agent: Agent, key: str) -> dict[str, Any]:
     settings = agent.settings
     connection = spsp.connect(
-        bytes.fromhex(settings.secret_key),
+        settings.secret,
         settings.own_ilp_address,
         bytes.fromhex(key),
         token_bytes(TOKEN_LENGTH),

@@ -126,7 +126,7 @@ class PlainFill(PurseFill):
     def find_fulfillment(self) -> tuple[Scheme, bytes] | None:
         return find_purse_fulfillment(
             self.prepare.condition,
-            relay_secret=bytes.fromhex(self.agent.settings.secret_key),
+            relay_secret=self.agent.settings.secret,
             key=self.address.key,
             data=self.prepare.data,
         )
@@ -143,9 +143,7 @@ class StreamFill(PurseFill):
         assert address.token is not None
         decision = receive(
             packet.prepare,
-            secret=connection_secret(
-                bytes.fromhex(settings.secret_key), address.key, address.token
-            ),
+            secret=connection_secret(settings.secret, address.key, address.token),
             address=settings.own_ilp_address,
             asset=Asset(settings.asset_code, settings.asset_scale),
         )

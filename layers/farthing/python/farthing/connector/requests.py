@@ -76,7 +76,7 @@ def _by_jwt(agent: Agent, token: str) -> Peer | None:
         peer = known_peers(agent).by_id(jwt_subject(token))
         if peer is None or not peer.jwt_secret:
             return None
-        owner = bytes.fromhex(agent.settings.secret_key)
+        owner = agent.settings.secret
         verify_jwt(token, unseal(owner, peer.id, peer.jwt_secret))
     except InvalidToken:
         return None

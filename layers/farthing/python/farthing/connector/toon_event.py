@@ -57,7 +57,7 @@ class ToonEvent(Purchase):
     def _check_price(self) -> None:
         """The price counts the bytes that arrived."""
         settings, amount = self.agent.settings, self.prepare.amount
-        if writes_free(settings, self.event.pubkey):
+        if writes_free(self.agent, self.event.pubkey):
             return
         self.price = settings.tariff.price_event(self.event, len(self.prepare.data))
         if amount < self.price:
@@ -72,7 +72,7 @@ class ToonEvent(Purchase):
     def find_fulfillment(self) -> tuple[Scheme, bytes] | None:
         return find_fulfillment(
             self.prepare.condition,
-            relay_secret=bytes.fromhex(self.agent.settings.secret_key),
+            relay_secret=self.agent.settings.secret,
             data=self.prepare.data,
             author=bytes.fromhex(self.event.pubkey),
             event_id=bytes.fromhex(self.event.id),

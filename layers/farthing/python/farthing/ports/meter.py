@@ -1,5 +1,6 @@
 """The port for metrics: numbers that an operator watches. Names are of the domain."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Protocol
 
@@ -53,7 +54,15 @@ class Meter(Protocol):
         """Add to a metric. `code` splits it by an ILP reject code."""
         ...
 
+    def totals(self) -> Mapping[str, int]:
+        """What was counted since the start, where that is kept: `PacketsRejected.F04` for a code.
+        In the cloud CloudWatch has it."""
+        ...
+
 
 class NoMeter:
     def count(self, metric: Metric, number: int = 1, code: str = "") -> None:
         pass
+
+    def totals(self) -> Mapping[str, int]:
+        return {}

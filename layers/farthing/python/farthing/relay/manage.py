@@ -109,6 +109,7 @@ def _needing_moderation(agent: Agent, _call: Call) -> list[dict[str, str]]:
 
 def _changing(name: str) -> Run:
     def change(agent: Agent, call: Call) -> bool:
+        # The rule's reason is the text: there is one for each name.
         set_rule(agent, Subject.PROFILE, name, call.text(0, f"the relay's {name}"))
         return True
 

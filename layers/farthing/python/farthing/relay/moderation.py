@@ -2,10 +2,12 @@
 the relay calls itself. Policies and prices ask here; NIP-86 and the commands write here."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.messages import Prefix, Refused
+from farthing.settings import Settings
 from farthing.store.rules import RuleBook, Rules, Subject
 
 _CACHE_SECONDS = 0.5  # a rule counts within a second, in every process
@@ -64,6 +66,19 @@ def not_banned(agent: Agent, event: Event) -> None:
 def is_allowed(agent: Agent, pubkey: str) -> bool:
     """Whether the operator lets this key write for free."""
     return pubkey in rules(agent).of(Subject.ALLOWED_KEY)
+
+
+def settings_in_force(agent: Agent) -> Settings:
+    """The settings with the name, description and icon that the operator has given since."""
+    settings, given = agent.settings, rules(agent).of(Subject.PROFILE)
+    if not given:
+        return settings
+    return replace(
+        settings,
+        name=given.get("name", settings.name),
+        description=given.get("description", settings.description),
+        icon=given.get("icon", settings.icon),
+    )
 
 
 def set_rule(agent: Agent, subject: Subject, value: str, reason: str = "") -> None:

@@ -2,14 +2,17 @@
 
 from typing import NamedTuple
 
+from farthing.context import Agent
 from farthing.ilp.toon import NotEncodable, dumps_event
 from farthing.nostr.events import Event
-from farthing.settings import Settings
+from farthing.relay.moderation import is_allowed
 
 
-def writes_free(settings: Settings, pubkey: str) -> bool:
-    """The owner does not pay to itself, and allow-listed authors pay nothing."""
-    return pubkey == settings.pubkey or pubkey in settings.free_pubkeys
+def writes_free(agent: Agent, pubkey: str) -> bool:
+    """The owner does not pay to itself, and authors whom the settings or the operator's rules allow
+    pay nothing."""
+    settings = agent.settings
+    return pubkey == settings.pubkey or pubkey in settings.free_pubkeys or is_allowed(agent, pubkey)
 
 
 class Charge(NamedTuple):
@@ -20,16 +23,17 @@ class Charge(NamedTuple):
 _NOTHING = Charge(0, 0)
 
 
-def charge_for(settings: Settings, event: Event) -> Charge:
+def charge_for(agent: Agent, event: Event) -> Charge:
     """The price of an event that has not been encoded yet: of the encoding that we would make."""
-    if writes_free(settings, event.pubkey) or not settings.tariff.may_charge(event.kind):
+    settings = agent.settings
+    if not settings.tariff.may_charge(event.kind) or writes_free(agent, event.pubkey):
         return _NOTHING
     size = encoded_size(event)
     return Charge(settings.tariff.price_event(event, size), size)
 
 
-def price_of(settings: Settings, event: Event) -> int:
-    return charge_for(settings, event).price
+def price_of(agent: Agent, event: Event) -> int:
+    return charge_for(agent, event).price
 
 
 def encoded_size(event: Event) -> int:

@@ -18,6 +18,11 @@ from farthing.store.events import Outcome
 def event(agent: Agent, caller: Caller, message: ClientMessage) -> str:
     """The OK that answers an EVENT, whatever is wrong with it."""
     claimed = claimed_id(message)
+    if agent.settings.aether and _is_aether(message):
+        # Loaded where it is needed: its libraries take their time.
+        from farthing.relay.aether import nostr_publish
+
+        return nostr_publish.event(agent, caller, message)
     try:
         published = parse_event(message.parts[0] if message.parts else None)
         verify(published)
@@ -27,6 +32,11 @@ def event(agent: Agent, caller: Caller, message: ClientMessage) -> str:
     except Refused as refused:
         return _refusal(agent, claimed, str(refused))
     return ok(published.id, True, note)
+
+
+def _is_aether(message: ClientMessage) -> bool:
+    body = message.parts[0] if message.parts else None
+    return isinstance(body, dict) and "event_id" in body
 
 
 def claimed_id(message: ClientMessage) -> str:
@@ -45,7 +55,7 @@ def publish(agent: Agent, caller: Caller, event: Event) -> str:
     """Store an event that came without a packet: free, or paid from a purse. What OK says beside
     true; Refused otherwise."""
     check_policies(agent, event)
-    charge = charge_for(agent.settings, event)
+    charge = charge_for(agent, event)
     if charge.price:
         identify = lambda: caller.arrive().proven  # noqa: E731
         return outcome_note(agent, store_priced(agent, event, charge, identify))
@@ -63,7 +73,7 @@ def publish(agent: Agent, caller: Caller, event: Event) -> str:
 def publish_alone(agent: Agent, event: Event, keys: Sequence[str]) -> str:
     """The same without a connection. `keys` are those that the request has proved."""
     check_policies(agent, event)
-    charge = charge_for(agent.settings, event)
+    charge = charge_for(agent, event)
     if charge.price:
         return outcome_note(agent, store_priced(agent, event, charge, lambda: keys))
     check_protected(event, keys)

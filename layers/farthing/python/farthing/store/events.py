@@ -6,9 +6,9 @@ that a crash leaves at worst a posting that points nowhere, and never an event t
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Generic
 
 from farthing.nostr.events import Event
@@ -48,22 +48,52 @@ class Outcome(Enum):
     DELETED = auto()  # its author has deleted it
 
 
-@dataclass(frozen=True)
 class EventRecord(Generic[E]):
-    """An event as it is kept: its JSON goes out as it is, and is parsed only where need be."""
+    """An event as it is kept: its JSON goes out as it is, and is parsed only where need be. Reads
+    make hundreds of them, so each looks its fields up in the item."""
 
-    id: str
-    pubkey: str
-    kind: int
-    created_at: int
-    json: str
-    parse: Callable[[str], E]
-    payment: str | None = None  # reference of what paid for it
-    written: int = 0  # second in which it was written
+    __slots__ = ("_event", "_item", "_parse", "id")
 
-    @cached_property
+    def __init__(self, event_id: str, item: Item, parse: Callable[[str], E]) -> None:
+        self.id = event_id
+        self._item = item
+        self._parse = parse
+        self._event: E | None = None
+
+    @property
+    def pubkey(self) -> str:
+        return str(self._item["p"])
+
+    @property
+    def kind(self) -> int:
+        kind: int = self._item["k"]
+        return kind
+
+    @property
+    def created_at(self) -> int:
+        created_at: int = self._item["c"]
+        return created_at
+
+    @property
+    def json(self) -> str:
+        json: str = self._item["j"]
+        return json
+
+    @property
+    def payment(self) -> str | None:
+        """The reference of what paid for it."""
+        return self._item.get("r")
+
+    @property
+    def written(self) -> int:
+        """The second in which it was written."""
+        return int(self._item.get("w", 0))
+
+    @property
     def event(self) -> E:
-        return self.parse(self.json)
+        if self._event is None:
+            self._event = self._parse(self.json)
+        return self._event
 
 
 StoredEvent = EventRecord[Event]
@@ -101,16 +131,7 @@ def stored_event(space: Space[E], pk: str, item: Item) -> EventRecord[E] | None:
     """The event in an item of the events table; None for a tombstone."""
     if "j" not in item:
         return None
-    return EventRecord(
-        pk.removeprefix(space.prefix),
-        item["p"],
-        item["k"],
-        item["c"],
-        item["j"],
-        space.parse,
-        item.get("r"),
-        item.get("w", 0),
-    )
+    return EventRecord(pk.removeprefix(space.prefix), item, space.parse)
 
 
 def space_of(pk: str, sk: str) -> Space[Any] | None:
@@ -128,7 +149,7 @@ class EventStore(Generic[E]):
         self, engine: Engine, space: Space[E], *, clock: Callable[[], float] = time.time
     ) -> None:
         self.space = space
-        self.lists = Lists(space)
+        self.lists = Lists(space, engine.shards)
         self._engine = engine
         self._clock = clock
 
@@ -142,10 +163,14 @@ class EventStore(Generic[E]):
         return None if item is None else stored_event(self.space, pk, item)
 
     def get_many(self, ids: Iterable[str]) -> dict[str, EventRecord[E]]:
-        keys = [event_key(self.space, event_id) for event_id in ids]
+        keys = {event_key(self.space, event_id): event_id for event_id in ids}
         items = self._engine.get_many(Table.EVENTS, keys)
-        found = (stored_event(self.space, pk, item) for (pk, _), item in items.items())
-        return {event.id: event for event in found if event is not None}
+        parse = self.space.parse
+        return {
+            keys[key]: EventRecord(keys[key], item, parse)
+            for key, item in items.items()
+            if "j" in item
+        }
 
     def at_address(self, address: str) -> EventRecord[E] | None:
         """The version that stands at an address, `kind:pubkey:name`."""

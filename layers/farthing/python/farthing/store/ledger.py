@@ -238,11 +238,11 @@ class Ledger:
         return None if item is None else receipt_of(item)
 
     def forwarded_before(self, peer_id: str, condition: str, digest: str) -> Receipt | None:
-        """A receipt for forwarding a packet of this peer with this condition, destination, amount
-        and data. There may be several: each packet that was sent on has its own."""
-        first = f"{condition}#{digest}#"
-        query = Query(Table.LEDGER, receipts_of(peer_id), low=first, high=f"{first}~", limit=1)
-        return next((receipt_of(row.item) for row in self._engine.query(query).rows), None)
+        """The receipt of the first packet of this peer with this condition, destination, amount and
+        data that was forwarded."""
+        mark = Forwarded("", 0, 0, digest).mark
+        item = self._engine.get(Table.LEDGER, receipts_of(peer_id), f"{condition}#{mark}")
+        return None if item is None else receipt_of(item)
 
     def receipts(self, peer_id: str) -> Iterator[Receipt]:
         for row in read_all(self._engine, Query(Table.LEDGER, receipts_of(peer_id))):

@@ -3,24 +3,25 @@ and read only the events that are sent.
 """
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from operator import itemgetter
 from typing import Any, Generic
 
 from farthing.store.events import EventRecord, EventStore
 from farthing.store.postings import (
     Lists,
-    Posting,
     Postings,
     highest_sort_key,
+    id_in,
     lowest_sort_key,
-    posting_of,
     postings_in,
     sort_key,
 )
 from farthing.store.spaces import E, Wanted
-from farthing.store.table import MAX_BATCH_GET, Engine, Page, Query, Table, read_pages
+from farthing.store.table import MAX_BATCH_GET, Engine, Page, Query, Row, Table, read_pages
 
 # Above this many (author, kind) pairs one list an author, with the kinds checked on the posting,
 # costs fewer requests.
@@ -54,6 +55,10 @@ class Allowance:
         self._look_up = look_up
         self._next_look = _ENTRIES_BETWEEN_LOOKS
 
+    @property
+    def left(self) -> int:
+        return self.most - self._spent
+
     def spend(self, number: int) -> None:
         self._spent += number
         if self._spent > self.most:
@@ -65,10 +70,11 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The lists to merge, and which tag they answer already."""
+    """The lists to merge, and what need not be checked any more on what they hold."""
 
     lists: Sequence[str]
     answered_tag: str | None = None
+    answers_kinds: bool = False
 
 
 def plan(filter: Wanted[Any], lists: Lists) -> Plan:
@@ -76,20 +82,22 @@ def plan(filter: Wanted[Any], lists: Lists) -> Plan:
     if filter.authors is not None:
         authors = sorted(filter.authors)
         if filter.kinds is not None and len(authors) * len(filter.kinds) <= _MOST_PAIRS:
-            kinds = sorted(filter.kinds)
-            return _plan(lists.by_author_and_kind(each, kind) for each in authors for kind in kinds)
+            pairs = ((author, kind) for author in authors for kind in sorted(filter.kinds))
+            return Plan(_each_once(lists.by_author_and_kind(*pair) for pair in pairs),
+                        answers_kinds=True)  # fmt: skip
         if not filter.tags or len(authors) <= min(map(len, filter.tags.values())):
-            return _plan(map(lists.by_author, authors))
+            return Plan(_each_once(map(lists.by_author, authors)))
     if filter.tags:
         return _plan_tag(filter, lists)
     if filter.kinds is not None and len(filter.kinds) <= _MOST_KINDS:
-        return _plan(pk for kind in sorted(filter.kinds) for pk in lists.by_kind(kind))
-    return _plan(lists.everything())
+        by_kind = [pk for kind in sorted(filter.kinds) for pk in lists.by_kind(kind)]
+        return Plan(by_kind, answers_kinds=True)
+    return Plan(lists.everything())
 
 
-def _plan(names: Iterable[str]) -> Plan:
-    # Each once: where authors are listed by a part of their keys, two may share a list.
-    return Plan(list(dict.fromkeys(names)))
+def _each_once(names: Iterable[str]) -> list[str]:
+    """Where authors are listed by a part of their keys, two may share a list."""
+    return list(dict.fromkeys(names))
 
 
 def _plan_tag(filter: Wanted[Any], lists: Lists) -> Plan:
@@ -98,46 +106,52 @@ def _plan_tag(filter: Wanted[Any], lists: Lists) -> Plan:
 
 
 class _List:
-    """One list of postings, read page by page as the merge needs it."""
+    """One list of postings, of which some are here and the rest is behind `query`."""
+
+    __slots__ = ("query", "rows")
 
     def __init__(self, query: Query) -> None:
         self.query: Query | None = query
-        self.postings: list[Posting] = []  # reversed: the next one is the last
+        self.rows: Sequence[Row] = ()
 
-    def fill(self, engine: Engine) -> None:
-        while not self.postings and self.query is not None:
-            larger = min(_LARGEST_PAGE, 2 * (self.query.limit or _SMALLEST_PAGE))
-            query = self.query._replace(limit=larger)
-            self.take(query, engine.query(query))
+    def take(self, page: Page) -> None:
+        assert self.query is not None
+        self.rows = page.rows
+        larger = min(_LARGEST_PAGE, 2 * (self.query.limit or _SMALLEST_PAGE))
+        more = page.after is not None
+        self.query = self.query._replace(after=page.after, limit=larger) if more else None
 
-    def take(self, query: Query, page: Page) -> None:
-        self.postings = [posting_of(row) for row in reversed(page.rows)]
-        self.query = None if page.after is None else query._replace(after=page.after)
+    def take_out(self, last: str | None) -> Sequence[Row]:
+        """The rows up to this sort key, all of them if it is None."""
+        end = len(self.rows) if last is None else bisect_right(self.rows, last, key=_SORT_KEY)
+        taken, self.rows = self.rows[:end], self.rows[end:]
+        return taken
 
 
-def merged(engine: Engine, queries: Sequence[Query]) -> Iterator[Posting]:
-    """The postings of all the lists, newest first, each event once."""
+_SORT_KEY = itemgetter(0)  # of a row
+
+
+def merged(engine: Engine, queries: Sequence[Query]) -> Iterator[Sequence[Row]]:
+    """The postings of all the lists, newest first, each event once; some at a time."""
     lists = [_List(query) for query in queries]
-    for each, page in zip(lists, engine.query_many(queries), strict=True):
-        assert each.query is not None
-        each.take(each.query, page)
-    heap: list[tuple[str, int]] = []
+    while lists:
+        empty = [each for each in lists if not each.rows and each.query is not None]
+        if empty:
+            pages = engine.query_many([each.query for each in empty if each.query is not None])
+            for each, page in zip(empty, pages, strict=True):
+                each.take(page)
+            continue  # a page may be empty with more to come
+        lists = [each for each in lists if each.rows]
+        # Up to where every list is known. What any of them holds behind that comes later.
+        known = min((each.rows[-1].sk for each in lists if each.query is not None), default=None)
+        yield _merge([each.take_out(known) for each in lists])
 
-    def push(number: int) -> None:
-        lists[number].fill(engine)
-        if lists[number].postings:
-            heapq.heappush(heap, (lists[number].postings[-1].sk, number))
 
-    for number in range(len(lists)):
-        push(number)
-    last = None
-    while heap:
-        sk, number = heapq.heappop(heap)
-        posting = lists[number].postings.pop()
-        if sk != last:
-            yield posting
-        last = sk
-        push(number)
+def _merge(parts: Sequence[Sequence[Row]]) -> Sequence[Row]:
+    if len(parts) <= 1:
+        return parts[0] if parts else ()
+    together = {row.sk: row for part in parts for row in part}
+    return [together[sk] for sk in sorted(together)]
 
 
 class Reader(Generic[E]):
@@ -149,25 +163,21 @@ class Reader(Generic[E]):
         self._lists = events.lists
         self._max_scan = max_scan
 
-    def postings(
-        self, filter: Wanted[E], expected: int, allowance: Allowance | None = None
-    ) -> Iterator[Posting]:
-        """Candidates, newest first, checked as far as a posting tells."""
-        allowance = allowance or Allowance(self._max_scan)
-        lists = plan(filter, self._lists).lists
-        page = min(_LARGEST_PAGE, max(_SMALLEST_PAGE, 2 * expected // max(1, len(lists))))
-        if len(lists) == 1:
+    def _candidates(
+        self, filter: Wanted[E], chosen: Plan, expected: int, allowance: Allowance
+    ) -> "_Candidates":
+        """What the lists hold, newest first, checked as far as a posting tells."""
+        page = min(_LARGEST_PAGE, max(_SMALLEST_PAGE, 2 * expected // max(1, len(chosen.lists))))
+        if len(chosen.lists) == 1:
             page = min(_LARGEST_PAGE, max(1, expected))
         low, high = lowest_sort_key(filter.until), highest_sort_key(filter.since)
-        if low is not None and high is not None and low > high:
-            return
+        nothing = low is not None and high is not None and low > high
+        lists = [] if nothing else chosen.lists
         queries = [Query(Table.POSTINGS, pk, low, high, limit=page) for pk in lists]
-        for posting in merged(self._engine, queries):
-            allowance.spend(1)
-            if filter.kinds is not None and posting.kind not in filter.kinds:
-                continue
-            if filter.has_author(posting.pubkey):
-                yield posting
+        kinds = None if chosen.answers_kinds else filter.kinds
+        has_author = None if filter.authors is None else filter.has_author
+        rows = chain.from_iterable(merged(self._engine, queries))
+        return _Candidates(rows, kinds, has_author, allowance)
 
     def find(
         self, filter: Wanted[E], visible: Visible[E] = to_all, allowance: Allowance | None = None
@@ -200,16 +210,15 @@ class Reader(Generic[E]):
     def _by_posting(
         self, filter: Wanted[E], limit: int | None, allowance: Allowance | None
     ) -> Iterator[EventRecord[E]]:
-        unanswered = set(filter.tags) - {plan(filter, self._lists).answered_tag}
+        chosen = plan(filter, self._lists)
+        unanswered = set(filter.tags) - {chosen.answered_tag}
         wanted = limit if limit is not None else _LARGEST_PAGE
-        candidates = self.postings(filter, wanted, allowance)
-        while True:
-            chunk = list(islice(candidates, min(MAX_BATCH_GET, max(wanted, _SMALLEST_PAGE))))
-            if not chunk:
-                return
-            stored = self._events.get_many(posting.id for posting in chunk)
-            for posting in chunk:
-                event = stored.get(posting.id)
+        allowance = allowance or Allowance(self._max_scan)
+        candidates = self._candidates(filter, chosen, wanted, allowance)
+        while ids := candidates.take(min(MAX_BATCH_GET, max(wanted, _SMALLEST_PAGE))):
+            stored = self._events.get_many(ids)
+            for event_id in ids:
+                event = stored.get(event_id)
                 if event is not None and (not unanswered or filter.matches_tags(event.event)):
                     if limit is not None:  # towards the end smaller chunks will do
                         wanted -= 1
@@ -253,6 +262,9 @@ class Reader(Generic[E]):
         """What any of the filters matches, each within its own limit: newest first, each once. All
         of them share one allowance."""
         shared = allowance or Allowance(self._max_scan)
+        if len(filters) == 1:
+            yield from self.find(filters[0], visible, shared)
+            return
         streams = [_primed(self.find(filter, visible, shared)) for filter in filters]
         last = None
         for event in heapq.merge(*self._engine.together(*streams), key=order):
@@ -284,17 +296,61 @@ class Reader(Generic[E]):
                 large.append(filter)
         # After all filters have been looked at: what is left of the allowance is for estimates.
         for filter in large:
-            if set(filter.tags) <= {plan(filter, self._lists).answered_tag}:
-                seen.update(self._posting_ids(filter, shared))
+            chosen = plan(filter, self._lists)
+            if set(filter.tags) <= {chosen.answered_tag}:
+                seen.update(self._posting_ids(filter, chosen, shared))
         return len(seen), bool(large)
 
-    def _posting_ids(self, filter: Wanted[E], allowance: Allowance) -> Iterator[str]:
+    def _posting_ids(self, filter: Wanted[E], chosen: Plan, allowance: Allowance) -> Iterator[str]:
+        candidates = self._candidates(filter, chosen, _LARGEST_PAGE, allowance)
+        private = self._events.space.private_kinds
         try:
-            for posting in self.postings(filter, _LARGEST_PAGE, allowance):
-                if posting.kind not in self._events.space.private_kinds:
-                    yield posting.id
+            while rows := candidates.take_rows(min(_LARGEST_PAGE, max(1, allowance.left))):
+                yield from (id_in(row.sk) for row in rows if row.item["k"] not in private)
         except ScanTooLong:
             return
+
+
+class _Candidates:
+    """Postings, newest first, of which those are given out that may match. Each that is looked at
+    counts."""
+
+    def __init__(
+        self,
+        rows: Iterator[Row],
+        kinds: frozenset[int] | None,
+        has_author: Callable[[str], bool] | None,
+        allowance: Allowance,
+    ) -> None:
+        self._rows = rows
+        self._kinds = kinds
+        self._has_author = has_author
+        self._allowance = allowance
+
+    def take(self, number: int) -> list[str]:
+        """The ids of the next ones, fewer only at the end."""
+        return [id_in(row.sk) for row in self.take_rows(number)]
+
+    def take_rows(self, number: int) -> list[Row]:
+        taken: list[Row] = []
+        while len(taken) < number:
+            # Not more than may be looked at: what was found up to there counts.
+            most = min(number - len(taken), max(1, self._allowance.left))
+            some = list(islice(self._rows, most))
+            if not some:
+                break
+            self._allowance.spend(len(some))
+            taken.extend(filter(self._may_match, some) if self._checks else some)
+        return taken
+
+    @property
+    def _checks(self) -> bool:
+        return self._kinds is not None or self._has_author is not None
+
+    def _may_match(self, row: Row) -> bool:
+        if self._kinds is not None and row.item["k"] not in self._kinds:
+            return False
+        return self._has_author is None or self._has_author(row.item["p"])
 
 
 def order(event: EventRecord[Any]) -> str:

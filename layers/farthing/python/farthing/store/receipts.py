@@ -21,6 +21,7 @@ class Stored(NamedTuple):
     kind: int
     size: int
     event_expires: int | None = None  # when the event leaves by itself (NIP-40)
+    space: str = "nostr"  # the event's format
 
     @property
     def mark(self) -> str:
@@ -35,10 +36,11 @@ class Forwarded(NamedTuple):
     size: int
     digest: str = ""  # of destination, amount and data
     packet: str = ""  # tells packets apart that are equal in everything else
+    again: bool = False  # a receipt of such a packet stands already
 
     @property
     def mark(self) -> str:
-        return f"{self.digest}#{self.packet}"
+        return f"{self.digest}#{self.packet if self.again else ''}"
 
 
 class PurseFilled(NamedTuple):
@@ -110,6 +112,8 @@ class Receipt(NamedTuple):
     def item(self) -> dict[str, Any]:
         fields = self._asdict()
         fields.update(self.purpose._asdict(), purpose=_NAMES[type(self.purpose)])
+        if fields.get("space") == Stored._field_defaults["space"]:
+            del fields["space"]  # nearly all are such
         return fields
 
 

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from farthing.store import sqlite_rows
 from farthing.store.limits import (
     check_batch,
     check_key,
@@ -26,6 +26,7 @@ from farthing.store.memory import MemoryEngine
 from farthing.store.private_files import private_folder
 from farthing.store.sqlite_file import File, Parking
 from farthing.store.sqlite_items import decode_item, decode_items
+from farthing.store.sqlite_rows import Span, SpanKind
 from farthing.store.sqlite_units import Unit, batch_unit, unit_of
 from farthing.store.table import (
     EXPIRES,
@@ -38,7 +39,6 @@ from farthing.store.table import (
     Key,
     Page,
     Query,
-    Row,
     Table,
     TransactionCancelled,
     TransactWrite,
@@ -63,8 +63,24 @@ class Change:
 _LARGEST_PAGE = 1000
 _SURELY_FITS = 2 * 1024 * 1024  # encoded bytes below which no transaction is over the limit
 
-# What Row(sk, item) ends in, without the way there: lists of a million rows are read at once.
-_new_row: Callable[[tuple[str, Item]], Row] = partial(tuple.__new__, Row)
+# A statement for many queries takes longer to begin.
+_FEW_QUERIES = 3
+# Bounds of a range that has none. In SQLite every blob is above every text.
+_LOWEST, _HIGHEST = "", b""
+
+
+def _span(query: Query) -> tuple[Span, bool]:
+    """A query's range, in the direction of reading, and whether its start is left out."""
+    low = _LOWEST if query.low is None else query.low
+    high = _HIGHEST if query.high is None else query.high
+    bound = query.high if query.backward else query.low
+    first, last = (high, low) if query.backward else (low, high)
+    after = query.after
+    if after is not None and (
+        bound is None or (after <= bound if query.backward else after >= bound)
+    ):
+        return Span(query.pk, after, last), True
+    return Span(query.pk, first, last), False
 
 
 def _range(query: Query) -> tuple[str, list[str]]:
@@ -84,6 +100,8 @@ class SqliteEngine:
 
     # More than DynamoDB's hundred: the sequencer then numbers many events with one commit.
     max_transaction = 1000
+    # Nothing is gained by more: one list is read, and one end of it written.
+    shards = 1
 
     def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time) -> None:
         private_folder(directory)
@@ -117,16 +135,10 @@ class SqliteEngine:
     def get_many(self, table: Table, keys: Iterable[Key]) -> dict[Key, Item]:
         if table in VOLATILE:
             return self._memory.get_many(table, keys)
-        execute = self._file.reader.execute
-        statement = f"SELECT item FROM {table} WHERE pk = ? AND sk = ?"
-        found: dict[Key, Item] = {}
-        for key in dict.fromkeys(keys):
+        wanted = list(dict.fromkeys(keys))
+        for key in wanted:
             check_key(*key)
-            for (encoded,) in execute(statement, key):
-                item = self._alive(encoded)
-                if item is not None:
-                    found[key] = item
-        return found
+        return sqlite_rows.get(self._file.reader, table, wanted, int(self._clock()))
 
     def query(self, query: Query) -> Page:
         if query.table in VOLATILE:
@@ -147,10 +159,37 @@ class SqliteEngine:
             del rows[most:]
             after = rows[-1][0]
         items = decode_items([encoded for _, encoded in rows])
-        return Page(list(map(_new_row, zip([sk for sk, _ in rows], items, strict=True))), after)
+        return Page(
+            list(map(sqlite_rows.new_row, zip([sk for sk, _ in rows], items, strict=True))), after
+        )
 
     def query_many(self, queries: Sequence[Query]) -> list[Page]:
-        return [self.query(query) for query in queries]
+        """Those of one kind by one statement."""
+        if len(queries) < _FEW_QUERIES or any(query.table in VOLATILE for query in queries):
+            return [self.query(query) for query in queries]
+        alike: dict[tuple[SpanKind, int | None], list[tuple[int, Span]]] = {}
+        for number, query in enumerate(queries):
+            check_query(query)
+            span, behind = _span(query)
+            kind = SpanKind(query.table, query.backward, behind)
+            alike.setdefault((kind, query.limit), []).append((number, span))
+        pages: dict[int, Page] = {}
+        for (kind, limit), some in alike.items():
+            read = self._pages(kind, [span for _, span in some], limit)
+            pages.update(zip((number for number, _ in some), read, strict=True))
+        return [pages[number] for number in range(len(queries))]
+
+    def _pages(self, kind: SpanKind, spans: list[Span], limit: int | None) -> Iterator[Page]:
+        most = None if limit is None else min(limit, _LARGEST_PAGE)
+        # One row more tells whether the range goes on.
+        at_most = -1 if most is None else most + 1
+        now = int(self._clock())
+        for rows in sqlite_rows.spans(self._file.reader, kind, spans, now, at_most):
+            after = None
+            if most is not None and len(rows) > most:
+                del rows[most:]
+                after = rows[-1].sk
+            yield Page(rows, after)
 
     def write(self, write: Write) -> Item | None:
         if write.table in VOLATILE:

@@ -39,6 +39,22 @@ def decode_items(encoded: Iterable[bytes]) -> list[dict[str, Any]]:
     return [_unmarked_map(item) for item in items] if b'"$' in array else items
 
 
+def decode_array(text: str) -> list[Any]:
+    """Numbers, strings and items, which stand behind one another."""
+    array: list[Any] = orjson.loads(f"[{text}]")
+    return _unmarked_elements(array) if '"$' in text else array
+
+
+def decode_arrays(text: str) -> list[list[Any]]:
+    """The same of several arrays."""
+    arrays: list[list[Any]] = orjson.loads(f"[{text}]")
+    return list(map(_unmarked_elements, arrays)) if '"$' in text else arrays
+
+
+def _unmarked_elements(array: list[Any]) -> list[Any]:
+    return [_unmarked_map(each) if type(each) is dict else each for each in array]
+
+
 def _marked(value: Value) -> Value:
     if isinstance(value, bool) or value is None:
         return value

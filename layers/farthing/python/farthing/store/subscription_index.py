@@ -49,10 +49,6 @@ class Index(Generic[E]):
             keys[self._key(_ANY)] = None
         return [(key, place) for key in keys]
 
-    def value_count(self, filters: Sequence[Wanted[E]]) -> int:
-        """By how many values the filters are found: what it takes to keep them."""
-        return sum(len(self.filter_keys(filter)) for filter in filters)
-
     def filter_keys(self, filter: Wanted[E]) -> list[str]:
         """Where a filter is indexed: under each value of its one most selective field."""
         if filter.ids is not None:

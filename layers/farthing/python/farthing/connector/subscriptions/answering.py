@@ -17,7 +17,7 @@ def messages_of(agent: Agent, subscription: PaidSubscription) -> RelayMessages:
 
 def token_of(agent: Agent, subscription: PaidSubscription, position: Position) -> str:
     return issue_token(
-        bytes.fromhex(agent.settings.secret_key),
+        agent.settings.secret,
         ResumptionToken(subscription.owner, subscription.id, position, subscription.expires_at),
     )
 

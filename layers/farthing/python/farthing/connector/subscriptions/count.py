@@ -50,7 +50,7 @@ class CountMessage(Purchase):
         self.owner, fulfillment = identify(
             self.prepare.condition,
             self.prepare.data,
-            relay_secret=bytes.fromhex(self.agent.settings.secret_key),
+            relay_secret=self.agent.settings.secret,
             sender=self.message.metadata.sender,
             peer_id=self.peer.id,
         )

@@ -300,7 +300,7 @@ class ReqMessage(SubscriberMessage):
 
     def _resumed(self, text: str) -> Beginning:
         agent = self.agent
-        secret = bytes.fromhex(agent.settings.secret_key)
+        secret = agent.settings.secret
         token = read_token(secret, text, owner=self.owner, now=agent.now)
         last = agent.changes.last_number()
         if token.position.is_live:

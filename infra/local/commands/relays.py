@@ -1,0 +1,37 @@
+"""`farthing relays`: what other relays were paid, kept and lost, and how they are read."""
+
+from argparse import ArgumentParser, Namespace
+
+from farthing.agent.places import same_place
+from farthing.agent.targets import keeps_what_it_is_paid_for
+from farthing.settings import Settings
+from infra.local.commands.bookkeeping import ERRORS as ERRORS
+from infra.local.commands.bookkeeping import BookkeepingError, offline_agent
+from infra.local.commands.terminal import plain
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--pardon", metavar="URL", help="forget what this relay has lost")
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
+    with offline_agent(settings) as agent:
+        if arguments.pardon:
+            if not agent.outbox.pardon(same_place(arguments.pardon)):
+                raise BookkeepingError("this relay has lost nothing that was read back")
+            print(f"{plain(arguments.pardon)} may be paid again")
+            return 0
+        print(f"{'relay':<40}{'stored':>8}{'failed':>8}{'paid':>14}{'kept':>6}{'lost':>6}")
+        for each in agent.outbox.relays():
+            place = "" if keeps_what_it_is_paid_for(agent, each) else "  not paid any more"
+            print(f"{plain(each.relay):<40}{each.stored:>8}{each.failed:>8}{each.paid:>14}"
+                  f"{each.kept:>6}{each.lost:>6}{place}")  # fmt: skip
+        states = list(agent.feeds.states())
+        if states:
+            print(f"\n{'read':<40}{'events':>8}{'stored':>8}{'faults':>8}  by")
+        for state in states:
+            counts = agent.feeds.counts(state.url)
+            trouble = f"  {plain(state.trouble)}" if state.trouble else ""
+            print(f"{plain(state.url):<40}{counts.events:>8}{counts.stored:>8}{counts.faults:>8}"
+                  f"  {state.way or '-'}{trouble}")  # fmt: skip
+    return 0

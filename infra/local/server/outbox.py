@@ -1,0 +1,35 @@
+"""Delivers broadcasts on one machine: a thread that looks every second at what is due."""
+
+import logging
+import threading
+
+from farthing.agent.broadcast import broadcast_new, deliver_due
+from farthing.context import Agent
+
+log = logging.getLogger("farthing")
+
+_LOOK_SECONDS = 1.0
+
+
+class OutboxRunner:
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends when the deliveries in hand have ended, which takes seconds at most."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_LOOK_SECONDS):
+            try:
+                if self._agent.settings.broadcast_all:
+                    broadcast_new(self._agent)
+                deliver_due(self._agent)
+            except Exception:
+                log.exception("broadcasting failed")

@@ -1,0 +1,1 @@
+"""The pages for people: static files, and what is filled into them. See `pages.py`."""
