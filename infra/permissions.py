@@ -106,19 +106,13 @@ TABLES: Mapping[str, Permissions] = {
     "push": _all(
         _FORGET, _READ_LOG, _on(Table.SESSIONS, _GET, _UPDATE), _on(Table.LEDGER, _GET_MANY, _QUERY)
     ),
-    "quotes": {},
-    "recipients": _PASS_ON,
-    "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
-    "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
-    "sweeper": _all(_on(Table.LEDGER, _QUERY, _UPDATE, _DELETE), _PAID, _REMOVE),
-    "push": _all(_FORGET, _READ_LOG, _on(Table.SESSIONS, _GET, _UPDATE)),
     "quotes": _RULES,
     "recipients": _PASS_ON,
     "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
     "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
     "stream": _all(_READ_LOG, _on(Table.LEDGER, _GET, _UPDATE)),
     "subscriptions": _all(_on(Table.LEDGER, _PUT, _DELETE), _on(Table.CHANGES, _GET)),
-    "sweeper": _all(_on(Table.LEDGER, _QUERY, _UPDATE, _DELETE), _REMOVE),
+    "sweeper": _all(_on(Table.LEDGER, _QUERY, _UPDATE, _DELETE), _PAID, _REMOVE),
     "upkeep": _all(
         _STORE,
         _READ,
@@ -131,10 +125,9 @@ TABLES: Mapping[str, Permissions] = {
 # message is answered with a challenge, whatever it is.
 POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push", "recipients"})
 # Those who sign, seal or derive with the owner's key. Everyone else knows the public one.
-KEY = frozenset({"deliveries", "events", "identity", "ilp", "quotes", "upkeep"})
 # Aether's keys follow from it: the owner's own, and those of encrypted sockets.
 KEY = frozenset(
-    {"default", "event", "events", "fanout", "identity", "ilp", "info", "purse", "quotes",
+    {"default", "deliveries", "event", "events", "fanout", "identity", "ilp", "info", "purse", "quotes",
      "recipients", "upkeep"}
 )  # fmt: skip
 # Queue of the surface: those who send to it. Ephemeral events are passed on by whoever takes them.

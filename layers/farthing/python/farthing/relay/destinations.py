@@ -10,8 +10,12 @@ from farthing.relay.paid_delivery import PAID
 from farthing.relay.socket_delivery import SOCKETS
 from farthing.store.spaces import Space
 
-DESTINATIONS: tuple[Destination[Any, Any], ...] = (SOCKETS, LIVE_CHANGES, PAID)
-DESTINATIONS: tuple[Destination[Any, Any], ...] = (SOCKETS, LIVE_CHANGES, AETHER_SOCKETS)
+DESTINATIONS: tuple[Destination[Any, Any], ...] = (
+    SOCKETS,
+    LIVE_CHANGES,
+    AETHER_SOCKETS,
+    PAID,
+)
 
 
 def destinations_of(space: Space[Any], source: Source) -> Iterator[Destination[Any, Any]]:
