@@ -127,8 +127,8 @@ POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push", "rec
 # Those who sign, seal or derive with the owner's key. Everyone else knows the public one.
 # Aether's keys follow from it: the owner's own, and those of encrypted sockets.
 KEY = frozenset(
-    {"default", "deliveries", "event", "events", "fanout", "identity", "ilp", "info", "purse", "quotes",
-     "recipients", "upkeep"}
+    {"default", "deliveries", "event", "events", "fanout", "identity", "ilp", "info", "purse",
+     "quotes", "recipients", "upkeep"}
 )  # fmt: skip
 # Queue of the surface: those who send to it. Ephemeral events are passed on by whoever takes them.
 SENDING: Mapping[str, frozenset[str]] = {
