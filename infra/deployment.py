@@ -15,12 +15,13 @@ from infra.permissions import TABLES
 
 # Settings that the stacks know, or that are of one machine: nobody gives them here.
 _NOT_GIVEN = frozenset(
-    {"secret_key", "public_key", "settlement_token", "purse_token", "peer_token", "table_prefix",
-     "relay_url", "web_url", "host", "port", "data", "workers", "trusted_proxies", "metrics_token",
-     "log_level", "log_format", "address_messages_per_second", "address_message_burst"}
+    {"secret_key", "public_key", "derived_keys", "settlement_token", "purse_token", "peer_token",
+     "table_prefix", "relay_url", "web_url", "host", "port", "data", "workers", "trusted_proxies",
+     "metrics_token", "log_level", "log_format", "address_messages_per_second",
+     "address_message_burst"}
 )  # fmt: skip
 
-_DEFAULT_CONCURRENCY = {"ilp": 50, "upkeep": 1, "sweeper": 1}
+_DEFAULT_CONCURRENCY = {"ilp": 50, "upkeep": 1, "sweeper": 1, "feeds": 1, "outbox": 1}
 # Periods for which CloudWatch keeps a log, up to two years.
 _LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
 _LEAST_WORKERS = 2

@@ -16,6 +16,8 @@ from farthing.ilp.packet import Prepare, encode
 from farthing.nostr.events import Event
 from farthing.ports.meter import Metric
 from farthing.ports.recipients import Part
+from farthing.ports.wakes import write_wake
+from farthing.relay.aether.owner import keys_of
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.streams import records_of
 from farthing.store.table import (
@@ -35,7 +37,7 @@ from farthing.store.table import (
     Write,
 )
 from farthing.surface import DEFAULT, ROUTES, match
-from infra.permissions import KEY, Action
+from infra.permissions import DERIVED_KEYS, KEY, Action
 from tests.ilp.paying import TOKEN
 from tests.relay.world import (
     Clock,
@@ -110,6 +112,9 @@ class Stage:
         self.handed_over: set[str] = set()
         self.parts: list[Part] = []
         self.most_at_once = 1000
+        # Who woke paid subscriptions, and which.
+        self.waking: set[str] = set()
+        self.wakes: list[tuple[str, str]] = []
         # What happens elsewhere while a frame is on its way.
         self.meanwhile: Callable[[], object] = lambda: None
         self._messages = 0
@@ -119,13 +124,17 @@ class Stage:
         settings = self.agent.settings
         known = settings
         if function not in KEY:
-            known = replace(settings, secret_key="", public_key=settings.pubkey)
+            derived = keys_of(settings).write(public=function not in DERIVED_KEYS)
+            known = replace(
+                settings, secret_key="", public_key=settings.pubkey, derived_keys=derived
+            )
         # Nothing is remembered from another function's calls, which run in other containers.
         agent = replace(
             self.agent,
             settings=known,
             meter=CountingMeter(),
             recipients=_Recipients(self, function),
+            wakes=_Wakes(self, function),
             _parts={},
         )
         self.engine.done = []
@@ -214,6 +223,17 @@ class Stage:
         for part in parts:
             self.call("recipients", {"Records": [{"body": write_part(part)}]})
 
+    def deliver_woken(self) -> None:
+        """One call for each paid subscription that was woken."""
+        wakes, self.wakes = self.wakes, []
+        for wake in dict.fromkeys(wakes):
+            self.call("deliveries", {"Records": [{"body": write_wake(*wake)}]})
+
+    def numbered(self, *events: Event) -> None:
+        """Stored, and numbered behind the others."""
+        self.store(*events)
+        self.stream("sequencer", Table.EVENTS)
+
     def store(self, *events: Event) -> None:
         for event in events:
             self.agent.events.save(event)
@@ -229,6 +249,17 @@ class _Recipients:
     def put(self, parts: Sequence[Part]) -> None:
         self._stage.handed_over.add(self._function)
         self._stage.parts += parts
+
+
+class _Wakes:
+    """Writes down who woke a paid subscription."""
+
+    def __init__(self, stage: Stage, function: str) -> None:
+        self._stage, self._function = stage, function
+
+    def wake(self, owner: str, subscription_id: str, delay: float = 0.0) -> None:
+        self._stage.waking.add(self._function)
+        self._stage.wakes.append((owner, subscription_id))
 
 
 @contextmanager

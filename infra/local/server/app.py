@@ -21,6 +21,7 @@ from farthing.agent.broadcast import rebroadcast
 from farthing.agent.feeds import caching, is_reading, is_rebroadcasting
 from farthing.agent.identity import publish_identity
 from farthing.agent.relay_client import SocketRelays
+from farthing.connector.subscriptions.sweeping import wake_all
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.handlers.sockets import (
@@ -56,6 +57,7 @@ from infra.local.server.peers import ensure_local_peer
 from infra.local.server.slow_lane import LocalSlowLane
 from infra.local.server.sockets import Handler, LocalConnections, Socket
 from infra.local.server.streams import StreamPump
+from infra.local.server.wakes import LocalWakes
 from infra.local.server.web_routes import WebRoutes, load_handler
 from infra.local.server.workers import LoopMailbox, Workers
 from infra.local.server.write_scheduler import WriteScheduler
@@ -111,9 +113,10 @@ class Server:
         )
         rules = HostRules(settings.allow_private_hosts)
         self._outbound = LocalOutbound(self._scheduler, self._mailbox, rules)
+        self._wakes = LocalWakes(self._scheduler, self._mailbox)
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(rules), sleep=self._outbound.sleep,
+            SocketRelays(rules), wakes=self._wakes, sleep=self._outbound.sleep,
             slow_lane=LocalSlowLane(self._workers), in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
@@ -139,6 +142,8 @@ class Server:
         )
         self._pump.start()
         await self._listen()
+        self._wakes.start(load_handler("deliveries"))
+        self._workers.submit(lambda: wake_all(agent), lambda _woken: None)
         self._feeds = None
         if is_reading(agent):
             then = partial(rebroadcast, agent) if is_rebroadcasting(agent) else None
@@ -148,7 +153,11 @@ class Server:
         self._outbox.start()
         self._chores = [
             asyncio.create_task(self._purge()),
-            *(asyncio.create_task(self._repeat(schedule)) for schedule in SCHEDULES),
+            *(
+                asyncio.create_task(self._repeat(schedule))
+                for schedule in SCHEDULES
+                if not schedule.in_cloud_only
+            ),
         ]
 
     def _consumer(self, stream: Stream) -> Handler:
@@ -182,6 +191,7 @@ class Server:
         self._streams.stop()
         if self._feeds is not None:
             await asyncio.to_thread(self._feeds.stop)
+        self._wakes.stop()
         await asyncio.to_thread(self._outbox.stop)
         goodbyes = [socket.close() for socket in self._connections.all()]
         self._listening.close()
