@@ -16,6 +16,7 @@ from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
 from farthing.ports.recipients import NoRecipientQueue, RecipientQueue
 from farthing.ports.relays import NoRelays, Relays
+from farthing.ports.search import NoSearch, Search
 from farthing.ports.slow_lane import OpenRoad, SlowLane
 from farthing.settings import Settings
 from farthing.store.changes import ChangeLog
@@ -58,6 +59,7 @@ class Agent:
     meter: Meter = field(default_factory=NoMeter)
     relays: Relays = field(default_factory=NoRelays)
     recipients: RecipientQueue = field(default_factory=NoRecipientQueue)
+    search: Search = field(default_factory=NoSearch)
     clock: Callable[[], float] = time.time
     # Waits before another attempt. On one machine, other handlers run meanwhile.
     sleep: Callable[[float], None] = time.sleep
