@@ -22,6 +22,7 @@ from farthing.agent.broadcast import rebroadcast
 from farthing.agent.feeds import caching, is_reading, is_rebroadcasting
 from farthing.agent.identity import publish_identity
 from farthing.agent.relay_client import SocketRelays
+from farthing.connector.subscriptions.sweeping import wake_all
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.handlers.sockets import (
@@ -59,6 +60,7 @@ from infra.local.server.search import SEARCH_STREAM, FtsSearch
 from infra.local.server.slow_lane import LocalSlowLane
 from infra.local.server.sockets import Handler, LocalConnections, Socket
 from infra.local.server.streams import StreamPump
+from infra.local.server.wakes import LocalWakes
 from infra.local.server.web_routes import WebRoutes, load_handler
 from infra.local.server.workers import LoopMailbox, Workers
 from infra.local.server.write_scheduler import WriteScheduler
@@ -114,10 +116,12 @@ class Server:
         )
         rules = HostRules(settings.allow_private_hosts)
         self._outbound = LocalOutbound(self._scheduler, self._mailbox, rules)
+        self._wakes = LocalWakes(self._scheduler, self._mailbox)
         self._search = FtsSearch(Path(settings.data)) if settings.search else None
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(rules), search=self._search or NoSearch(), sleep=self._outbound.sleep,
+            SocketRelays(rules), search=self._search or NoSearch(), wakes=self._wakes,
+            sleep=self._outbound.sleep,
             slow_lane=LocalSlowLane(self._workers), in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
@@ -148,6 +152,8 @@ class Server:
         if self._search:
             self._catch_up_search(agent)
         await self._listen()
+        self._wakes.start(load_handler("deliveries"))
+        self._workers.submit(lambda: wake_all(agent), lambda _woken: None)
         self._feeds = None
         if is_reading(agent):
             then = partial(rebroadcast, agent) if is_rebroadcasting(agent) else None
@@ -201,6 +207,7 @@ class Server:
         self._streams.stop()
         if self._feeds is not None:
             await asyncio.to_thread(self._feeds.stop)
+        self._wakes.stop()
         await asyncio.to_thread(self._outbox.stop)
         goodbyes = [socket.close() for socket in self._connections.all()]
         self._listening.close()

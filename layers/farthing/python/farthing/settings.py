@@ -481,6 +481,12 @@ class Settings:
     subscription_skew_seconds: int = _setting(
         300, "Seconds by which the timestamp of a BTP-NIPs message may differ from our clock"
     )
+    sweep_seconds: int = _setting(
+        2,
+        "Seconds between two looks at what is due, on one machine: packets and paid subscriptions"
+        " whose time is over",
+        between(1, 60),
+    )
     subscription_propagate: bool = _setting(
         False,
         "Whether paid subscriptions are passed on to followed relays, out of a budget that their"
