@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -33,6 +34,7 @@ from farthing.handlers.sockets import (
 from farthing.nostr.messages import Prefix, Refused, notice
 from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.hosts import HostRules
+from farthing.ports.search import NoSearch
 from farthing.relay.receive import refuse
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
@@ -54,6 +56,7 @@ from infra.local.server.outbound import LocalOutbound
 from infra.local.server.outbox import OutboxRunner
 from infra.local.server.packet_server import PacketServer
 from infra.local.server.peers import ensure_local_peer
+from infra.local.server.search import SEARCH_STREAM, FtsSearch
 from infra.local.server.slow_lane import LocalSlowLane
 from infra.local.server.sockets import Handler, LocalConnections, Socket
 from infra.local.server.streams import StreamPump
@@ -114,9 +117,11 @@ class Server:
         rules = HostRules(settings.allow_private_hosts)
         self._outbound = LocalOutbound(self._scheduler, self._mailbox, rules)
         self._wakes = LocalWakes(self._scheduler, self._mailbox)
+        self._search = FtsSearch(Path(settings.data)) if settings.search else None
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(rules), wakes=self._wakes, sleep=self._outbound.sleep,
+            SocketRelays(rules), search=self._search or NoSearch(), wakes=self._wakes,
+            sleep=self._outbound.sleep,
             slow_lane=LocalSlowLane(self._workers), in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
@@ -131,7 +136,10 @@ class Server:
         )
         self._pump = StreamPump(
             self._engine,
-            {stream: self._consumer(stream) for stream in STREAMS},
+            {
+                **{stream: self._consumer(stream) for stream in STREAMS},
+                **({SEARCH_STREAM: self._search.handle} if self._search else {}),
+            },
             # In a thread of its own, a consumer that writes would wait for the interpreter at
             # every row.
             {
@@ -141,6 +149,8 @@ class Server:
             },
         )
         self._pump.start()
+        if self._search:
+            self._catch_up_search(agent)
         await self._listen()
         self._wakes.start(load_handler("deliveries"))
         self._workers.submit(lambda: wake_all(agent), lambda _woken: None)
@@ -165,6 +175,12 @@ class Server:
         if stream.table is Table.CHANGES:
             return notifying(handler, self._streams.notify)
         return handler
+
+    def _catch_up_search(self, agent: Agent) -> None:
+        """In a thread of its own: an older data folder may hold a million events."""
+        search = self._search
+        assert search is not None
+        threading.Thread(target=search.catch_up, args=(agent,), name="search", daemon=True).start()
 
     async def _listen(self) -> None:
         limits = self._limits
@@ -204,6 +220,8 @@ class Server:
         await asyncio.to_thread(self._pump.stop)
         await asyncio.to_thread(self._scheduler.stop)
         await self._outbound.close()
+        if self._search:
+            await asyncio.to_thread(self._search.close)
         await asyncio.to_thread(self._engine.close)
         runtime.install(None)
         self._folder.close()
