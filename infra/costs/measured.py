@@ -19,7 +19,7 @@ import orjson
 
 from farthing.agent.upkeep import keep_up
 from farthing.aws.meter import PowertoolsMeter
-from farthing.connector.client import Payment, RelayTerms, prepare_payment
+from farthing.connector.client import PreparedPayment, RelayTerms, prepare_payment
 from farthing.connector.requests import OCTETS, receive_packet
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, decode_reply, encode
@@ -319,7 +319,7 @@ class Scene:
     def _packet(self) -> bytes:
         return encode(self._payment().prepare)
 
-    def _payment(self) -> Payment:
+    def _payment(self) -> PreparedPayment:
         own = self.agent.settings
         terms = RelayTerms(own.own_ilp_address, own.ilp_url, own.pubkey, own.tariff)
         now = datetime.fromtimestamp(_clock(), UTC)

@@ -238,6 +238,12 @@ def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:
         receipt = _of_its_own(receipt)
     if not agent.ledger.release(hold) and _is_settled(agent, receipt):
         return packet.fulfill
+    # We owe the next hop this amount, and the payer does not owe it to us.
+    log.error(
+        "a packet of peer %s expired before it was settled: peer %s has fulfilled %d",
+        packet.peer.id, packet.next_hop.id, packet.onward.amount,
+    )  # fmt: skip
+    agent.meter.count(Metric.INTERNAL_ERRORS)
     raise TimedOut("the packet expired before it was settled")
 
 
