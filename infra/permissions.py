@@ -43,7 +43,8 @@ _ARRIVE = _on(Table.SESSIONS, _UPDATE)  # every message is counted
 _FORGET = _on(Table.SESSIONS, _GET_MANY, _QUERY, _WRITE_MANY)  # a client that has gone
 _SUBSCRIBE = _all(_ARRIVE, _FORGET, _on(Table.SESSIONS, _PUT))
 _READ = _all(_on(Table.POSTINGS, _QUERY), _on(Table.EVENTS, _GET_MANY))
-_PASS_ON = _all(_FORGET, _on(Table.SESSIONS, _GET))  # an event to who waits for it
+# An event to who waits for it; a sealed frame takes its number from the connection.
+_PASS_ON = _all(_FORGET, _on(Table.SESSIONS, _GET, _UPDATE))
 _STORE = _all(_on(Table.EVENTS, _GET, _GET_MANY, _PUT, _DELETE), _on(Table.POSTINGS, _WRITE_MANY))
 # A purse is looked at and drawn from; who wants to vanish (NIP-62) has events here.
 _DRAW = _all(_on(Table.LEDGER, _GET, _GET_MANY, _PUT, _UPDATE), _on(Table.POSTINGS, _QUERY))
@@ -73,7 +74,7 @@ TABLES: Mapping[str, Permissions] = {
     "connect": _on(Table.SESSIONS, _PUT),
     "disconnect": _FORGET,
     "credits": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
-    "events": _all(_STORE, _FORGET, _DRAW, _RULES),
+    "events": _all(_STORE, _FORGET, _DRAW, _RULES, _on(Table.SESSIONS, _UPDATE)),
     "fanout": _PASS_ON,
     "identity": {},
     "ilp": _all(
@@ -100,6 +101,8 @@ TABLES: Mapping[str, Permissions] = {
     "recipients": _PASS_ON,
     "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
     "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
+    "stream": _all(_READ_LOG, _on(Table.LEDGER, _GET, _UPDATE)),
+    "subscriptions": _all(_on(Table.LEDGER, _PUT, _DELETE), _on(Table.CHANGES, _GET)),
     "sweeper": _all(_on(Table.LEDGER, _QUERY, _UPDATE, _DELETE), _REMOVE),
     "upkeep": _all(
         _STORE,
@@ -113,7 +116,11 @@ TABLES: Mapping[str, Permissions] = {
 # message is answered with a challenge, whatever it is.
 POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push", "recipients"})
 # Those who sign, seal or derive with the owner's key. Everyone else knows the public one.
-KEY = frozenset({"events", "identity", "ilp", "purse", "quotes", "upkeep"})
+# Aether's keys follow from it: the owner's own, and those of encrypted sockets.
+KEY = frozenset(
+    {"default", "event", "events", "fanout", "identity", "ilp", "info", "purse", "quotes",
+     "recipients", "upkeep"}
+)  # fmt: skip
 # Queue of the surface: those who send to it. Ephemeral events are passed on by whoever takes them.
 SENDING: Mapping[str, frozenset[str]] = {
     "recipients": frozenset({"default", "event", "events", "fanout", "ilp", "recipients"}),

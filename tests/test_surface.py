@@ -26,10 +26,9 @@ from farthing.surface import (
 )
 from infra.local.server import packet_server
 from infra.permissions import TABLES
+from tests.test_architecture import WITHOUT_LIBRARY
 
 ROOT = Path(__file__).parents[1]
-# Outside the library: it must work where the library does not.
-BRAKE = "brake"
 WITH_PARAMETERS = (
     Route("GET", "/purse/{key}", "purse", ""),
     Route("POST", "/purse/{key}", "fill", ""),
@@ -39,7 +38,7 @@ WITH_PARAMETERS = (
 
 def test_every_function_stands_in_the_tables_and_every_entry_has_its_function() -> None:
     folders = {path.parent.name for path in (ROOT / "functions").glob("*/handler.py")}
-    assert functions() == folders - {BRAKE}
+    assert functions() == folders - WITHOUT_LIBRARY
     assert functions() >= RUNS_WHEN_BRAKED
 
 

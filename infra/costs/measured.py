@@ -17,6 +17,9 @@ from statistics import median
 
 import orjson
 
+from farthing.aether import keys, messages, noise
+from farthing.aether.events import sign_event as sign_aether
+from farthing.aether.messages import Envelope, Format
 from farthing.agent.upkeep import keep_up
 from farthing.aws.meter import PowertoolsMeter
 from farthing.connector.client import PreparedPayment, RelayTerms, prepare_payment
@@ -25,8 +28,14 @@ from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, decode_reply, encode
 from farthing.nostr.events import Event, sign_event
 from farthing.nostr.negentropy import Initiator, SealedVector
-from farthing.ports.connections import Delivery
+from farthing.ports.connections import Delivery, Frame, NumberedFrame
 from farthing.ports.meter import Metric
+from farthing.relay.aether.streams import (
+    filters_of,
+    find_subscription,
+    open_subscription,
+    read_log,
+)
 from farthing.relay.caller import Caller
 from farthing.relay.connect import connect, disconnect
 from farthing.relay.fan_out import fan_out, push_changes
@@ -55,6 +64,8 @@ POSTS_SIDE_BY_SIDE = 16
 # What Lambda writes about each call, and the APIs about each request and message.
 PLATFORM_LOG_BYTES = 400
 ACCESS_LOG_BYTES = 250
+# The head and the body of a stream's answer without events.
+STREAM_BYTES = 600
 # The function that checks which way a connection has come, assumed: megabytes and milliseconds.
 ORIGIN_MEGABYTES, ORIGIN_MILLISECONDS = 256, 5
 # What DynamoDB adds to an item that it stores.
@@ -102,16 +113,17 @@ class _Clients:
     def __init__(self) -> None:
         self.frames: list[int] = []
 
-    def post(self, _connection_id: str, frames: Iterable[str]) -> Delivery:
-        self.frames += [len(frame.encode()) for frame in frames]
+    def post(self, _connection_id: str, frames: Iterable[Frame]) -> Delivery:
+        written = (each.write() if isinstance(each, NumberedFrame) else each for each in frames)
+        self.frames += [_size(frame) for frame in written]
         return Delivery.DELIVERED
 
     def post_in_order(
-        self, connection_id: str, frames: Iterable[str], *, live: bool = False
+        self, connection_id: str, frames: Iterable[Frame], *, live: bool = False
     ) -> Delivery:
         return self.post(connection_id, frames)
 
-    def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
+    def post_each(self, frames: Iterable[tuple[str, Frame]]) -> dict[str, Delivery]:
         self.post("", [frame for _, frame in frames])
         return {}
 
@@ -129,6 +141,39 @@ class _Weighed(MemoryEngine):
             before = item_size(write.pk, write.sk, old) + ITEM_BYTES if old else 0
             self.kept += item_size(write.pk, write.sk, write.item) + ITEM_BYTES - before
         return super()._apply(write)
+
+
+class _NoiseClient:
+    """A connection with a Noise session, whose frames can be made beforehand."""
+
+    def __init__(
+        self, agent: Agent, name: str, send: Callable[[str, str], str | bytes | None]
+    ) -> None:
+        self.name = name
+        self._agent = agent
+        self._count = iter(range(10**9))
+        connect(agent, name, _HOST, is_aether=True)
+        hello = messages.hello(["json"], noise_pubkey=None)
+        welcome = str(send(name, hello.octets.decode()))
+        prologue = noise.prologue(hello.octets, welcome.encode())
+        state = noise.start(initiator=True, prologue=prologue)
+        state, first = noise.write_message(state, _ALICE, _OWNER)
+        answer = orjson.loads(send(name, self._noise(first)) or "")
+        state, _ = noise.read_message(state, _ALICE, bytes.fromhex(answer["payload_hex"]))
+        state, third = noise.write_message(state, _ALICE)
+        send(name, self._noise(third))
+        self._key = noise.finish(state).send_key
+
+    @staticmethod
+    def _noise(payload: bytes) -> str:
+        return str(messages.write(messages.noise_message(payload), Envelope(Format.JSON)))
+
+    def publish(self, seed: bytes, content: str, tags: Sequence[Sequence[str]], number: int) -> str:
+        event = sign_aether(
+            seed, kind=1, content=content, tags=tags, created_at=self._agent.now_ns - number
+        )
+        inner = messages.publish(event.as_dict())
+        return self._noise(noise.seal(self._key, next(self._count), inner.octets))
 
 
 class Scene:
@@ -203,17 +248,20 @@ class Scene:
             created_at=self.agent.now - 10**6 + number,
         )  # fmt: skip
 
-    def _frame(self, connection: str, *parts: object) -> str | None:
+    def _frame(self, connection: str, *parts: object) -> str | bytes | None:
+        return self._text_frame(connection, orjson.dumps(parts).decode())
+
+    def _text_frame(self, connection: str, text: str) -> str | bytes | None:
         self._moment += 1
         caller = Caller(self.agent, connection, self._moment, _HOST)
-        return receive(self.agent, caller, orjson.dumps(parts).decode(), VERBS)
+        return receive(self.agent, caller, text, VERBS)
 
     def _connected(self, name: str) -> str:
         connect(self.agent, name, _HOST)
         self._frame(name, "CLOSE", "first")  # the challenge goes with the first message
         return name
 
-    def _answer(self, connection: str, *parts: object) -> str:
+    def _answer(self, connection: str, *parts: object) -> str | bytes:
         """What the route's response carries back; answers of other routes are posted."""
         answer = self._frame(connection, *parts) or ""
         if answer and parts[0] not in ANSWERED:
@@ -221,11 +269,16 @@ class Scene:
             return ""
         return answer
 
-    def _message(self, function: str, messages: Iterable[Sequence[object]]) -> Measured:
+    def _message(
+        self, function: str, messages: Iterable[Sequence[object]], logged_in_as: str = ""
+    ) -> Measured:
         """Messages of one connection: the frame in, the frames out, and the answer."""
         name = self._connected(f"{function} {next(self._numbers)}")
+        connection = self.agent.sessions.get(name)
+        if logged_in_as and connection is not None:
+            self.agent.sessions.authenticate(connection, logged_in_as)
         given = list(messages)
-        answers: list[str] = []
+        answers: list[str | bytes] = []
 
         def ask(parts: Sequence[object]) -> None:
             answers.append(self._answer(name, *parts))
@@ -234,7 +287,7 @@ class Scene:
             function,
             [partial(ask, parts) for parts in given],
         )  # fmt: skip
-        size = sum(len(answer.encode()) for answer in answers)
+        size = sum(map(_size, answers))
         arrived = sum(_messages(len(orjson.dumps(parts))) for parts in given)
         answered = sum(_messages(len(answer)) for answer in answers if answer)
         run.usage[Unit.SOCKET_MESSAGES] += _per_million(arrived + answered, len(given))
@@ -251,6 +304,17 @@ class Scene:
             for number in range(_TURNS)
         ]  # fmt: skip
         return self._message("event", [("EVENT", event.as_dict()) for event in events])
+
+    def purse_write(self) -> Measured:
+        """EVENT of somebody who is logged in, paid from the author's purse."""
+        notes = [self._note() for _ in range(_TURNS)]
+        author = notes[0].pubkey
+        self.agent.purses.grant(author, 10**15, self.agent.now_ms, "cost")
+        messages = [("EVENT", note.as_dict()) for note in notes]
+        run = self._message("event", messages, logged_in_as=author)
+        if len(list(self.agent.purses.movements(author))) != 1 + _TURNS:
+            raise RuntimeError("a note was not paid from its purse")
+        return run
 
     def request(self) -> Measured:
         """REQ of an author's last hundred notes."""
@@ -300,6 +364,34 @@ class Scene:
             usage[Unit.FUNCTION_CALLS] += MILLION
             usage[Unit.FUNCTION_TIME] += MILLION * ORIGIN_MEGABYTES * ORIGIN_MILLISECONDS
         return Measured(usage)
+
+    def noise_frame(self) -> Measured:
+        """PUBLISH of the owner's, inside Noise."""
+        client = _NoiseClient(self.agent, f"sealed {next(self._numbers)}", self._text_frame)
+        seed = keys.owner_seed(_OWNER)
+        frames = [client.publish(seed, f"{_TEXT} {n:09}", _TAGS, n) for n in range(_TURNS)]
+        send = partial(self._text_frame, client.name)
+        run = self._run("default", [partial(send, frame) for frame in frames])
+        run.usage[Unit.SOCKET_MESSAGES] += MILLION  # the frame that came
+        return run
+
+    def stream_poll(self) -> Measured:
+        """GET /v1/stream that finds nothing new."""
+        opened = open_subscription(self.agent, {"filters": [{"kinds": [1]}]})
+        filters = filters_of(find_subscription(self.agent, opened))
+
+        def poll() -> None:
+            find_subscription(self.agent, opened)
+            read_log(self.agent, filters, 0)
+
+        run = self._run("stream", [poll] * _TURNS)
+        run.usage[Unit.HTTP_REQUESTS] += MILLION
+        run.usage[Unit.LOGGED_BYTES] += MILLION * ACCESS_LOG_BYTES
+        run.usage[Unit.KEPT_LOG_BYTES] += MILLION * ACCESS_LOG_BYTES
+        if self._place.edge:
+            run.usage[Unit.EDGE_REQUESTS] += MILLION
+            run.usage[Unit.EDGE_BYTES] += MILLION * STREAM_BYTES
+        return run
 
     # What peers do
 
@@ -432,6 +524,10 @@ def _metrics_in(written: str) -> set[str]:
         for group in orjson.loads(line)["_aws"]["CloudWatchMetrics"]
         for metric in group["Metrics"]
     }
+
+
+def _size(frame: str | bytes | None) -> int:
+    return len(frame.encode() if isinstance(frame, str) else frame or b"")
 
 
 def _messages(size: int) -> int:

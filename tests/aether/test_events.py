@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from farthing.aether import events, policies
 from farthing.aether.errors import AetherError, Code, InvalidEvent, ValidationFailed
 from farthing.aether.events import Event, check, known_event, parse_event, sign_event, verify
-from farthing.aether.kinds import Retention, retention
+from farthing.aether.kinds import keeping
 from farthing.aether.numbers import MAX_U64, SECOND
+from farthing.nostr.kinds import Keeping
 from tests.aether.known import BY_ID, EVENTS, NOW_NS, VECTORS, seed
 from tests.aether.naive import naive_id
 
@@ -114,22 +115,22 @@ def test_sort_key() -> None:
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [
-        ((0, 3, 4, 5, 999, 1000, 1059, 9999), Retention.IMMUTABLE),
-        ((10000, 19999, 30000, 39999), Retention.LATEST),
-        ((20000, 29999), Retention.EPHEMERAL),
+        ((0, 3, 4, 5, 999, 1000, 1059, 9999), Keeping.REGULAR),
+        ((10000, 19999), Keeping.REPLACEABLE),
+        ((30000, 39999), Keeping.ADDRESSABLE),
+        ((20000, 29999), Keeping.EPHEMERAL),
     ],
 )
-def test_retention_by_kind(kinds: tuple[int, ...], expected: Retention) -> None:
+def test_keeping_by_kind(kinds: tuple[int, ...], expected: Keeping) -> None:
     for kind in kinds:
-        assert retention(kind) is expected
-        assert (signed(kind=kind).address is None) is (expected is not Retention.LATEST)
+        assert keeping(kind) is expected
+        is_addressed = expected in (Keeping.REPLACEABLE, Keeping.ADDRESSABLE)
+        assert (signed(kind=kind).address is not None) is is_addressed
 
 
 def test_what_the_store_asks_of_an_event() -> None:
     event = signed(tags=[["t", "x", "y"], ["t", "x"], ["e"], ["long_key", ""]])
 
-    assert event.author == event.pubkey
-    assert event.key_space == "x"
     assert list(event.indexed_tags()) == [("t", "x"), ("t", "y"), ("long_key", "")]
     assert event.expiration is None
 

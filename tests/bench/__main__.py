@@ -20,6 +20,7 @@ from tests.e2e.relay_process import ROOT
 BENCHES = (
     "ingest",
     "paid",
+    "purse",
     "forwarding",
     "req",
     "fan_out",

@@ -3,8 +3,9 @@
     python -m tests.bench.load ws|http HOST PORT CLIENTS WINDOW SECONDS [TOKEN] < requests
 
 Requests come as lines of base64, their number first: messages for a WebSocket, packets for
-`POST /ilp`. It writes "ready", waits for an empty line, and ends with a line of JSON. A WebSocket
-client sends its window over one connection; an HTTP client has one for each request in flight.
+`POST /ilp`. The token is a peer's, or for WebSockets the secret key that clients log in with. It
+writes "ready", waits for an empty line, and ends with a line of JSON. A WebSocket client sends its
+window over one connection; an HTTP client has one for each request in flight.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from typing import Any
 import orjson
 import uvloop
 
+from farthing.nostr.events import sign_event
 from tests.bench.wire import CLOSE, PING, PONG, TEXT, FrameReader, masked_frame, upgrade_request
 
 _FULFILL = 13  # the type of an ILP packet, its first octet
@@ -86,7 +88,21 @@ class WebSocketSender(Sender):
         super().__init__(requests, window, tally)
         self._frames = FrameReader()
         self._head = b""
-        self.open: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.open: asyncio.Future[None] = loop.create_future()
+        self._challenge: asyncio.Future[str] = loop.create_future()
+        self._login: asyncio.Future[bytes] | None = None
+
+    async def log_in(self, secret: bytes, url: str) -> None:
+        """Prove the key (NIP-42), before anything is measured."""
+        self._transport.write(masked_frame(b'["CLOSE","first"]'))
+        tags = [["relay", url], ["challenge", await self._challenge]]
+        proof = sign_event(secret, kind=22242, content="", created_at=int(time.time()), tags=tags)
+        self._login = asyncio.get_running_loop().create_future()
+        self._transport.write(masked_frame(b'["AUTH",%b]' % proof.to_json().encode()))
+        answer = await self._login
+        assert orjson.loads(answer)[2] is True, answer
+        self._login = None
 
     def data_received(self, data: bytes) -> None:
         if not self.open.done():
@@ -98,7 +114,11 @@ class WebSocketSender(Sender):
             self.open.set_result(None)
         replies = 0
         for opcode, payload in self._frames.feed(data):
-            if opcode == TEXT and payload.startswith(b'["OK"'):
+            if opcode == TEXT and payload.startswith(b'["AUTH"'):
+                self._challenge.set_result(orjson.loads(payload)[1])
+            elif opcode == TEXT and self._login is not None:
+                self._login.set_result(payload)
+            elif opcode == TEXT and payload.startswith(b'["OK"'):
                 self._tally.count(orjson.loads(payload)[2] is True, payload)
                 replies += 1
             elif opcode == PING:
@@ -138,8 +158,9 @@ def http_request(packet: bytes, host: str, port: int, token: str) -> bytes:
 
 
 async def web_sockets(
-    host: str, port: int, requests: list[bytes], clients: int, window: int, tally: Tally
-) -> list[Sender]:
+    host: str, port: int, requests: list[bytes], clients: int, window: int, tally: Tally,
+    secret: str,
+) -> list[Sender]:  # fmt: skip
     frames = [masked_frame(request) for request in requests]
     senders: list[Sender] = []
     for number in range(clients):
@@ -149,6 +170,9 @@ async def web_sockets(
         )
         transport.write(upgrade_request(host, port))
         await asyncio.wait_for(sender.open, _CONNECT_SECONDS)
+        if secret:
+            login = sender.log_in(bytes.fromhex(secret), f"ws://{host}:{port}")
+            await asyncio.wait_for(login, _CONNECT_SECONDS)
         senders.append(sender)
     return senders
 
@@ -174,7 +198,7 @@ async def run(kind: str, host: str, port: int, clients: int, window: int, second
     requests = [b64decode(sys.stdin.readline()) for _ in range(count)]
     tally = Tally()
     if kind == "ws":
-        senders = await web_sockets(host, port, requests, clients, window, tally)
+        senders = await web_sockets(host, port, requests, clients, window, tally, token)
     else:
         senders = await http_connections(host, port, requests, clients, window, tally, token)
     print("ready", flush=True)

@@ -17,10 +17,10 @@ def author_secret(number: int) -> bytes:
     return random.Random(f"author {number}").randbytes(32)
 
 
-def signed_notes(number: int) -> list[tuple[Event, bytes]]:
+def signed_notes(number: int, authors: int = AUTHORS) -> list[tuple[Event, bytes]]:
     """New notes, each with its author's secret key."""
     randomness, now = random.Random(), int(time.time())
-    secrets = [author_secret(each % AUTHORS) for each in range(number)]
+    secrets = [author_secret(each % authors) for each in range(number)]
     return [
         (_note(randomness, secret, each, now), secret) for each, secret in enumerate(secrets)
     ]  # fmt: skip

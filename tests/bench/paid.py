@@ -18,10 +18,10 @@ from tests.e2e.relay_process import RelayProcess
 PAYERS = PUBLISHERS
 SHARE_OF_INGEST = 0.7
 _WARM_UP = 1000
-_TOKEN = "bench-token-0123456789-abcdefghijklmnopqrstuvwxyz"
+TOKEN = "bench-token-0123456789-abcdefghijklmnopqrstuvwxyz"
 _PRICE_PER_BYTE = 10
-_UNLIMITED = 10**9
-_LIFE = timedelta(minutes=10)  # of a packet: they are made ahead
+UNLIMITED = 10**9
+LIFE = timedelta(minutes=10)  # of a packet: they are made ahead
 
 
 def run(quick: bool) -> list[Row]:
@@ -29,8 +29,8 @@ def run(quick: bool) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         free = RelayProcess(Path(folder) / "free", price_per_byte=0, requests_per_second=0).start()
         paid = RelayProcess(
-            Path(folder) / "paid", price_per_byte=_PRICE_PER_BYTE, peer_token=_TOKEN,
-            packets_per_minute=_UNLIMITED,
+            Path(folder) / "paid", price_per_byte=_PRICE_PER_BYTE, peer_token=TOKEN,
+            packets_per_minute=UNLIMITED,
         ).start()  # fmt: skip
         try:
             ingest, payments = _in_turns(free, paid, turns, seconds)
@@ -52,7 +52,7 @@ def _in_turns(
     free: RelayProcess, paid: RelayProcess, turns: int, seconds: float
 ) -> tuple[Throughput, Throughput]:
     by_socket = Load("ws", PUBLISHERS, IN_FLIGHT, seconds)
-    by_packet = Load("http", PAYERS, IN_FLIGHT, seconds, _TOKEN)
+    by_packet = Load("http", PAYERS, IN_FLIGHT, seconds, TOKEN)
     ingest = payments = Throughput(0, 0.0, 0.0, 0.0)
     by_socket.run(free.port, event_messages(signed_notes(_WARM_UP)), [free.process.pid])
     by_packet.run(paid.port, packets(signed_notes(_WARM_UP), paid), [paid.process.pid])
@@ -67,5 +67,5 @@ def packets(notes: Sequence[tuple[Event, bytes]], relay: RelayProcess) -> list[b
     """A Prepare at the exact price for each note, by the author scheme."""
     tariff = Tariff(_PRICE_PER_BYTE, {}, "USD", 9)
     terms = RelayTerms(relay.welcome["ILP address"], f"{relay.http}/ilp", relay.pubkey, tariff)
-    now = utc_now() + _LIFE
+    now = utc_now() + LIFE
     return [encode(prepare_payment(event, secret, terms, now).prepare) for event, secret in notes]

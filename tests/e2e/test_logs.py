@@ -48,6 +48,18 @@ def test_fields_stand_behind_the_message(written: Written) -> None:
     assert written().endswith(" INFO stored peer=alice amount=5\n")
 
 
+def test_strangers_can_neither_begin_a_line_nor_colour_one(written: Written) -> None:
+    configure_logs(Settings())
+    log.warning("the relay says %s", "a\n2026-11-18 INFO forged \x1b[31m", extra={"by": "b\nc"})
+    (line,) = written().splitlines()
+    assert "\x1b" not in line
+    try:
+        raise ValueError("\x1b[2J")
+    except ValueError:
+        log.exception("failed")
+    assert "\x1b" not in written()
+
+
 def test_json_has_one_object_a_line_whatever_is_in_it(written: Written) -> None:
     configure_logs(Settings(log_format="json"))
     log.warning("first\nsecond", extra={"peer": "a\nb", "kind": 1})

@@ -19,6 +19,7 @@ from farthing.ports.recipients import Part
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.streams import records_of
 from farthing.store.table import (
+    CLOUD_SHARDS,
     MAX_TRANSACTION,
     Add,
     BatchWrite,
@@ -56,6 +57,7 @@ class RecordingEngine:
     def __init__(self, inner: SqliteEngine) -> None:
         self.inner = inner
         self.max_transaction = MAX_TRANSACTION  # as in the cloud
+        self.shards = CLOUD_SHARDS
         self.done: list[tuple[Table, Action]] = []
 
     def get(self, table: Table, pk: str, sk: str) -> Item | None:
@@ -161,9 +163,21 @@ class Stage:
         body = json.dumps(parts) if parts else None
         return self.call(function, {"requestContext": context, "body": body})
 
+    def frame(self, function: str, body: str, connection: str = CONNECTION) -> list[str | bytes]:
+        """A text frame as it is, and what came back for it."""
+        context = {
+            "connectionId": connection,
+            "requestTimeEpoch": self.next_time_ms,
+            "domainName": HOST,
+        }
+        self._messages += 1
+        answer = self.call(function, {"requestContext": context, "body": body})
+        posted = self.connections.take_frames(connection)
+        return [*posted, answer["body"]] if "body" in answer else posted
+
     def web(
         self, function: str, body: object = "", *, method: str = "POST", path: str = "",
-        **headers: str,
+        query: str = "", **headers: str,
     ) -> dict[str, Any]:  # fmt: skip
         path = path or next(each.path for each in ROUTES if each.function == function)
         found = match(method, path)
@@ -175,6 +189,7 @@ class Stage:
                 "pathParameters": found.parameters if found else {},
                 "requestContext": {"http": {"method": method}},
                 "rawPath": path,
+                "rawQueryString": query,
                 "headers": {name.replace("_", "-"): value for name, value in headers.items()},
                 "body": body if isinstance(body, str) else json.dumps(body),
                 "isBase64Encoded": function == "ilp",

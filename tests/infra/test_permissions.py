@@ -1,6 +1,7 @@
 """Least privilege, held to what handlers really do: every call that they make is permitted, and
 nothing is permitted that none of them makes."""
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from farthing.aether import keys
+from farthing.aether.capabilities import issue
 from farthing.connector.peering import derived_token
 from farthing.ilp.condition import condition_of
 from farthing.ilp.packet import Fulfill, encode
@@ -29,6 +32,8 @@ from tests.infra.conftest import ROOT
 from tests.infra.recording import CONNECTION, HOST, Stage
 from tests.purses.filling import fill_packet
 from tests.purses.test_purse_http import nostr
+from tests.relay import aether_world
+from tests.relay.aether_world import AetherClient
 from tests.relay.world import ALICE, BOB, OWNER, START, signed
 
 WITHOUT_TABLES = {"brake", "origin"}  # they know Lambda, or a secret, and nothing else
@@ -55,6 +60,7 @@ def live(stage: Stage) -> None:
     talk(stage, {})
     talk(stage, dict.fromkeys(_FUNCTIONS, "default"), who="another")
     web(stage)
+    aether(stage)
     pass_on_free(stage)
     pay(stage)
     pass_on_paid(stage)
@@ -252,6 +258,61 @@ def web(stage: Stage) -> None:
     stage.web("info", method="GET", accept="application/nostr+json")
     stage.web("info", method="GET", path="/healthz")
     stage.web("info", method="OPTIONS", path="/ilp")
+
+
+def aether(stage: Stage) -> None:
+    """Aether at every door: sockets, a Nostr client that asks, HTTP, streams."""
+
+    def client(name: str, function: str = "default") -> AetherClient:
+        stage.socket("connect", connection=name)
+        return AetherClient(lambda frame: stage.frame(function, frame, name))
+
+    def tell(name: str, kind: int) -> dict[str, Any]:
+        return aether_world.as_body(aether_world.signed(content=name, kind=kind))
+
+    plain, sealed = client("plain"), client("sealed")
+    plain.publish(tell("by socket", 1))
+    sealed.shake_hands()
+    for listener in (plain, sealed):
+        listener.subscribe("live", {"kinds": [1, 20001]})
+    sealed.send({"type": "unsubscribe", "sub_id": "other"})
+    owner = keys.owner_seed(OWNER)
+    token = issue(
+        owner, subject=keys.public_key(aether_world.ALICE), capability="relay:events:write",
+        caveats={},
+    )  # fmt: skip
+    for kind in (1, 10001, 10001, 20001):
+        event = aether_world.signed(kind=kind, content="by capability", created_at=next(_TIMES))
+        plain.publish(event, [token])
+        event = aether_world.signed(kind=kind, content="by HTTP", created_at=next(_TIMES))
+        body = {"event": aether_world.as_body(event), "capability": [token]}
+        stage.web("events", body)
+    stage.socket("connect", connection="asking")
+    for kind in (1, 20001):
+        stage.socket("event", "EVENT", tell("by a Nostr client", kind), connection="asking")
+        stage.socket("default", "EVENT", tell("and another", kind), connection="asking")
+    stage.socket("req", "REQ", "r", {"aether": True, "kinds": [1]}, connection="asking")
+    opened = stage.web("subscriptions", {"filters": [{"kinds": [1]}]})
+    subscription_id = json.loads(opened["body"])["subscription_id"]
+    stage.connections.take("sealed")
+    for fate in (Delivery.DELIVERED, Delivery.BUSY):
+        stage.connections.fate["sealed"] = fate
+        stage.stream("fanout", Table.EVENTS)
+    assert sealed.read(stage.connections.take_frames("sealed"))
+    stage.connections.fate.clear()
+    stage.deliver_parts()
+    assert sealed.read(stage.connections.take_frames("sealed"))
+    stage.stream("sequencer", Table.EVENTS)
+    stage.clock.now += stage.agent.settings.aether_subscription_seconds * 2 // 3
+    stage.web("stream", method="GET", query=f"subscription_id={subscription_id}")
+    path = f"/v1/subscriptions/{subscription_id}"
+    stage.web("subscriptions", method="DELETE", path=path)
+    stage.web("quotes", {"event": tell("a quote", 1)})
+    for name in ("plain", "sealed", "asking"):
+        stage.socket("disconnect", connection=name)
+
+
+_TIMES = itertools.count(START * 10**9)
 
 
 def govern(stage: Stage) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from farthing.context import Agent
 from farthing.nostr.events import Event, sign_event
-from farthing.ports.connections import Delivery
+from farthing.ports.connections import Delivery, Frame, NumberedFrame
 from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller
 from farthing.relay.connect import connect
@@ -44,26 +44,32 @@ class RecordingConnections:
 
     def __init__(self) -> None:
         self.posted: list[tuple[str, Any]] = []
+        self.frames: list[tuple[str, str | bytes]] = []  # the same as they came
         self.closed: list[str] = []
         self.fate: dict[str, Delivery] = {}
         self.error: Exception | None = None
         self.before_post: Callable[[], None] = lambda: None
 
-    def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+    def post(self, connection_id: str, frames: Iterable[Frame]) -> Delivery:
         self.before_post()
         if self.error is not None:
             raise self.error
         delivery = self.fate.get(connection_id, Delivery.DELIVERED)
         if delivery is Delivery.DELIVERED:
-            self.posted.extend((connection_id, orjson.loads(frame)) for frame in frames)
+            for frame in frames:
+                written = frame.write() if isinstance(frame, NumberedFrame) else frame
+                if written is None:
+                    return Delivery.GONE
+                self.frames.append((connection_id, written))
+                self.posted.append((connection_id, _loaded(written)))
         return delivery
 
     def post_in_order(
-        self, connection_id: str, frames: Iterable[str], *, live: bool = False
+        self, connection_id: str, frames: Iterable[Frame], *, live: bool = False
     ) -> Delivery:
         return self.post(connection_id, frames)
 
-    def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
+    def post_each(self, frames: Iterable[tuple[str, Frame]]) -> dict[str, Delivery]:
         deliveries = {
             connection_id: self.post(connection_id, [frame]) for connection_id, frame in frames
         }
@@ -80,7 +86,22 @@ class RecordingConnections:
         """What was sent to a client since the last look."""
         taken = [frame for client, frame in self.posted if client == connection_id]
         self.posted = [each for each in self.posted if each[0] != connection_id]
+        self.frames = [each for each in self.frames if each[0] != connection_id]
         return taken
+
+    def take_frames(self, connection_id: str) -> list[str | bytes]:
+        """The same, as it came."""
+        taken = [frame for client, frame in self.frames if client == connection_id]
+        self.take(connection_id)
+        return taken
+
+
+def _loaded(frame: str | bytes) -> Any:
+    """What a frame says, where it is JSON."""
+    try:
+        return orjson.loads(frame)
+    except orjson.JSONDecodeError:
+        return frame
 
 
 class CountingMeter:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from farthing.store import sqlite_layout
+from farthing.store.postings import Lists
+from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import Change, SqliteEngine
 from farthing.store.table import (
     EXPIRES,
@@ -25,6 +27,7 @@ from farthing.store.table import (
     Table,
     TransactionCancelled,
 )
+from tests.relay.world import made
 from tests.store.conftest import START, Clock
 
 EVENTS, CHANGES, POSTINGS = Table.EVENTS, Table.CHANGES, Table.POSTINGS
@@ -451,11 +454,28 @@ class TestLayout:
 
         engine = reopened()
 
-        for pk in ("a#x", "z#1"):
+        for pk in ("a#x", "z#0"):
             rows = engine.query(Query(POSTINGS, pk)).rows
             assert [row.sk for row in rows] == sorted(self.WIDE)
             assert all(row.item == {"k": 1} for row in rows)
         assert engine.get(EVENTS, "e", "e") == {"j": "{}"}
+
+    def test_lists_that_were_spread_are_one(self, directory: Path, clock: Clock) -> None:
+        engine = SqliteEngine(directory, clock=clock)
+        event = made(kind=7)
+        keys = Lists(NOSTR, 8).keys(event) + Lists(NOSTR, 8).keys(made(kind=70))
+        engine.write_batch([Put(POSTINGS, pk, sk, {"k": 1}) for pk, sk in keys])
+        engine.close()
+        with closing(sqlite3.connect(directory / "farthing.db")) as file:
+            file.execute("PRAGMA user_version = 1")
+
+        again = SqliteEngine(directory, clock=clock)
+
+        for pk, sk in Lists(NOSTR, again.shards).keys(event):
+            assert again.get(POSTINGS, pk, sk) == {"k": 1}, pk
+        assert len(again.query(Query(POSTINGS, "z#0")).rows) == 2
+        assert len(again.query(Query(POSTINGS, "k#7#0")).rows) == 1
+        again.close()
 
     def test_it_is_done_once(self, directory: Path, clock: Clock, reopened) -> None:
         reopened()

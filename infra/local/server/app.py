@@ -13,14 +13,22 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
+from farthing.aether import messages
+from farthing.aether.errors import Code
 from farthing.agent.broadcast import rebroadcast
 from farthing.agent.feeds import caching, is_reading, is_rebroadcasting
 from farthing.agent.identity import publish_identity
 from farthing.agent.relay_client import SocketRelays
 from farthing.context import Agent
 from farthing.handlers import runtime
+from farthing.handlers.sockets import (
+    AETHER_PATH,
+    AETHER_SUBPROTOCOL,
+    PATH_HEADER,
+    SUBPROTOCOL_HEADER,
+)
 from farthing.nostr.messages import Prefix, Refused, notice
 from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.hosts import HostRules
@@ -28,13 +36,15 @@ from farthing.relay.receive import refuse
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
 from farthing.store.sqlite import SqliteEngine
-from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Work
+from farthing.store.table import Table
+from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Stream, Work
 from infra.local.server.backlog import Backlog
 from infra.local.server.client_address import limit_key, peer_of
 from infra.local.server.connection_limits import ConnectionLimits
+from infra.local.server.event_streams import EventStreams, notifying
 from infra.local.server.feeds import FollowedRelays
 from infra.local.server.folder import CannotStart, hold_folder
-from infra.local.server.gateway import SocketContext
+from infra.local.server.gateway import SocketContext, aether_type
 from infra.local.server.http_server import CLIENT, HttpServer, own_name
 from infra.local.server.identity import with_identity
 from infra.local.server.logs import configure_logs
@@ -44,7 +54,7 @@ from infra.local.server.outbox import OutboxRunner
 from infra.local.server.packet_server import PacketServer
 from infra.local.server.peers import ensure_local_peer
 from infra.local.server.slow_lane import LocalSlowLane
-from infra.local.server.sockets import LocalConnections, Socket
+from infra.local.server.sockets import Handler, LocalConnections, Socket
 from infra.local.server.streams import StreamPump
 from infra.local.server.web_routes import WebRoutes, load_handler
 from infra.local.server.workers import LoopMailbox, Workers
@@ -112,10 +122,13 @@ class Server:
         ensure_local_peer(agent.ledger, settings)
         publish_identity(agent)
         self._routes = {message.key: load_handler(message.function) for message in MESSAGES}
-        self._web = WebRoutes(settings, self._scheduler, self._workers, self._meter)
+        self._streams = EventStreams(agent, self._workers, self._mailbox)
+        self._web = WebRoutes(
+            settings, self._scheduler, self._workers, self._meter, self._streams.serve
+        )
         self._pump = StreamPump(
             self._engine,
-            {stream: load_handler(stream.function) for stream in STREAMS},
+            {stream: self._consumer(stream) for stream in STREAMS},
             # In a thread of its own, a consumer that writes would wait for the interpreter at
             # every row.
             {
@@ -137,6 +150,12 @@ class Server:
             asyncio.create_task(self._purge()),
             *(asyncio.create_task(self._repeat(schedule)) for schedule in SCHEDULES),
         ]
+
+    def _consumer(self, stream: Stream) -> Handler:
+        handler = load_handler(stream.function)
+        if stream.table is Table.CHANGES:
+            return notifying(handler, self._streams.notify)
+        return handler
 
     async def _listen(self) -> None:
         limits = self._limits
@@ -160,6 +179,7 @@ class Server:
     async def stop(self) -> None:
         """Accept nothing new, finish what is being handled, and close the database."""
         self._stopping = True
+        self._streams.stop()
         if self._feeds is not None:
             await asyncio.to_thread(self._feeds.stop)
         await asyncio.to_thread(self._outbox.stop)
@@ -201,6 +221,7 @@ class Server:
         if request.method != "GET" or "Upgrade" not in request.headers:
             return await self._web.answer(request)
         socket = web.WebSocketResponse(
+            protocols=(AETHER_SUBPROTOCOL,) if self.settings.aether else (),
             heartbeat=_PING_SECONDS,
             timeout=_GOODBYE_SECONDS,
             compress=False,  # as API Gateway; and deflating costs more than verifying
@@ -229,11 +250,13 @@ class Server:
     async def _socket(
         self, request: web.BaseRequest, response: web.WebSocketResponse, client: str
     ) -> web.WebSocketResponse:
-        context = SocketContext(client, own_name(request, self.settings))
+        headers = _handshake_headers(request)
+        context = SocketContext(client, own_name(request, self.settings), headers)
         socket = Socket(
             response, request.transport, context, self._routes, self._scheduler, self._workers,
             self._sync_workers, self._connections,
         )  # fmt: skip
+        socket.speaks_aether = self.settings.aether and _will_speak_aether(headers)
         await self._workers.run(
             lambda: self._routes["$connect"](context.event("CONNECT", "$connect"), None)
         )
@@ -264,18 +287,52 @@ class Server:
         most = self.settings.max_message_length
         burst = self.settings.address_message_burst
         async for message in response:
-            if message.type is not WSMsgType.TEXT:
-                # API Gateway takes no binary frames either.
+            frame: str | bytes = message.data
+            if not self._takes(socket, message):
+                # Nostr has no binary frames, and API Gateway takes none.
                 await response.close(code=WSCloseCode.UNSUPPORTED_DATA)
-            elif len(message.data) > most or len(message.data.encode()) > most:
-                await response.send_str(notice(f"invalid: message over {most} bytes"))
+            elif len(frame) > most or (isinstance(frame, str) and len(frame.encode()) > most):
+                await response.send_str(_too_long(most, aether=socket.speaks_aether))
                 await response.close(code=WSCloseCode.MESSAGE_TOO_BIG)
             elif (excess := self._limits.messages.count(key)) > burst:
-                await response.send_str(refuse(message.data, _TOO_MANY))
+                await response.send_str(_too_many(frame, aether=socket.speaks_aether))
                 if excess > 2 * burst:  # told often enough
                     socket.close(WSCloseCode.POLICY_VIOLATION)
             else:
-                await socket.take(message.data)
+                await socket.take(frame)
+
+    def _takes(self, socket: Socket, message: WSMessage) -> bool:
+        if message.type is not WSMsgType.BINARY:
+            return message.type is WSMsgType.TEXT
+        if not self.settings.aether:
+            return False
+        return socket.speaks_aether or aether_type(message.data) is not None
+
+
+def _handshake_headers(request: web.BaseRequest) -> dict[str, str]:
+    """The headers that say which protocol a client will speak, as the edge hands them on."""
+    headers = {PATH_HEADER: request.path}
+    if SUBPROTOCOL_HEADER in request.headers:
+        headers[SUBPROTOCOL_HEADER] = request.headers[SUBPROTOCOL_HEADER]
+    return headers
+
+
+def _will_speak_aether(headers: dict[str, str]) -> bool:
+    offered = headers.get(SUBPROTOCOL_HEADER, "")
+    return headers[PATH_HEADER] == AETHER_PATH or AETHER_SUBPROTOCOL in offered
+
+
+def _too_long(most: int, *, aether: bool) -> str:
+    text = f"message over {most} bytes"
+    if not aether:
+        return notice(f"invalid: {text}")
+    return messages.error(Code.TOO_LARGE, text).octets.decode()
+
+
+def _too_many(frame: str | bytes, *, aether: bool) -> str:
+    if isinstance(frame, str) and not aether and aether_type(frame) is None:
+        return refuse(frame, _TOO_MANY)
+    return messages.error(Code.RATE_LIMITED, str(_TOO_MANY)).octets.decode()
 
 
 def _spare_the_collector() -> None:

@@ -10,13 +10,17 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from farthing.surface import DEFAULT
+from farthing.aether import frames
+from farthing.aether.frames import InvalidFrame, MessageType
+from farthing.surface import DEFAULT, MESSAGES, Work
 
 STAGE = "local"
 ACCOUNT = "000000000000"
 REGION = "local"
 
 _VERB = re.compile(r'\s*\[\s*"([A-Z-]{1,16})"').match
+_TYPE = re.compile(r'\s*\{\s*"type"\s*:\s*"([a-z]{1,16})"').match
+_WORK = {message.key: message.work for message in MESSAGES}
 _request_ids = itertools.count(1)
 
 
@@ -26,10 +30,39 @@ def route_key(body: str) -> str:
     return found[1] if found else DEFAULT
 
 
+def aether_type(frame: str | bytes) -> str | None:
+    """The type of an Aether message, empty where a closer look would have to be taken; None if the
+    frame is none of Aether's."""
+    if isinstance(frame, str):
+        start = frame.lstrip()[:1]
+        if start == "[":
+            return None
+        if start == "{":
+            found = _TYPE(frame)
+            return found[1] if found else ""
+    elif frame[:1] == b"{":
+        return ""
+    try:
+        octets = frames.from_text(frame) if isinstance(frame, str) else frame
+        return frames.decode(octets).type.word
+    except InvalidFrame:
+        return None
+
+
+def work_of(route: str, aether: str | None) -> Work:
+    """Where a message of this route, or this type of Aether's, delays nobody else."""
+    if aether is None:
+        return _WORK.get(route, _WORK[DEFAULT])
+    return Work.WRITE if aether == MessageType.PUBLISH.word else Work.READ
+
+
 class SocketContext:
     """The request contexts of one WebSocket connection."""
 
-    def __init__(self, source_ip: str, domain_name: str) -> None:
+    def __init__(
+        self, source_ip: str, domain_name: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._headers = dict(headers or {})  # of the handshake, as far as they matter
         self.connection_id = secrets.token_urlsafe(12)
         self._last_time = 0
         self._base: dict[str, Any] = {
@@ -42,7 +75,7 @@ class SocketContext:
             "messageDirection": "IN",
         }
 
-    def event(self, event_type: str, route: str, body: str | None = None) -> dict[str, Any]:
+    def event(self, event_type: str, route: str, body: str | bytes | None = None) -> dict[str, Any]:
         # Strictly increasing: the order of two messages is never in doubt.
         self._last_time = max(_now_ms(), self._last_time + 1)
         request_id = f"local-{next(_request_ids)}"
@@ -55,6 +88,11 @@ class SocketContext:
             "extendedRequestId": request_id,
         }
         event: dict[str, Any] = {"requestContext": context, "isBase64Encoded": False}
+        if event_type == "CONNECT":
+            event["headers"] = self._headers
+        if isinstance(body, bytes):  # as API Gateway hands octets over, though it takes none here
+            event["isBase64Encoded"] = True
+            body = b64encode(body).decode()
         if body is not None:
             context["messageId"] = request_id
             event["body"] = body

@@ -7,6 +7,7 @@ from time import gmtime, strftime
 from typing import Any
 
 from farthing.settings import Settings
+from infra.local.commands.terminal import plain
 
 # What every record has; anything else was given as a field of its own.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -29,14 +30,18 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class TextLines(logging.Formatter):
-    """`2026-11-18 16:00:00,000 INFO message name=value`"""
+    """`2026-11-18 16:00:00,000 INFO message name=value`, in one line and without anything that a
+    terminal would obey: parts of a message come from strangers."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         fields = (f"{name}={value}" for name, value in fields_of(record).items())
-        return " ".join([super().formatMessage(record), *fields])
+        return plain(" ".join([super().formatMessage(record), *fields]))
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(map(plain, super().formatException(ei).splitlines()))
 
 
 class JsonLines(logging.Formatter):

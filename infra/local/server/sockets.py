@@ -2,7 +2,9 @@
 slow client is waited for without end."""
 
 import asyncio
+import logging
 import threading
+from base64 import b64decode
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -11,15 +13,17 @@ from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from farthing.ports.connections import Delivery
+from farthing.ports.connections import Delivery, Frame, NumberedFrame
 from farthing.ports.meter import Meter, Metric
-from farthing.surface import MESSAGES, Work
+from farthing.surface import DEFAULT, Work
 from infra.local.server.backlog import STALLED_SECONDS, Backlog, Line
-from infra.local.server.gateway import SocketContext, route_key
+from infra.local.server.gateway import SocketContext, aether_type, route_key, work_of
 from infra.local.server.workers import Mailbox, Workers
 from infra.local.server.write_scheduler import WriteScheduler
 
 Handler = Callable[[dict[str, Any], object], dict[str, Any]]
+
+log = logging.getLogger("farthing")
 
 # Messages of one connection that may wait or run before we stop reading from it.
 _MOST_IN_HAND = 128
@@ -27,7 +31,24 @@ _MOST_CHARACTERS_IN_HAND = 1024 * 1024
 _WAIT_FOR_SLOW_CLIENT = 10.0
 _WAIT_FOR_LIVE_CLIENT = STALLED_SECONDS  # others wait behind it
 _LAST_FRAMES_SECONDS = 1.0
-_WORK = {message.key: message.work for message in MESSAGES}
+
+
+class Binary(bytes):
+    """A frame that goes out as binary; all other octets are text."""
+
+
+# What waits in a queue: octets, or a frame that is written when its turn has come.
+Queued = bytes | NumberedFrame
+
+
+def _queued(frame: Frame) -> Queued:
+    if isinstance(frame, NumberedFrame):
+        return frame
+    return frame.encode() if isinstance(frame, str) else Binary(frame)
+
+
+def _size(frame: Queued) -> int:
+    return frame.size if isinstance(frame, NumberedFrame) else len(frame)
 
 
 class Socket:
@@ -49,7 +70,9 @@ class Socket:
         self._scheduler = scheduler
         self._workers = workers
         self._sync_workers = sync_workers
-        self._waiting: deque[tuple[str, str]] = deque()
+        self._waiting: deque[tuple[str, Work, str | bytes]] = deque()
+        # Whether the client has spoken Aether, or has said that it will.
+        self.speaks_aether = False
         self._in_hand = 0  # characters of messages that wait or run
         self._running = 0
         self._exclusive = False
@@ -59,18 +82,21 @@ class Socket:
         self._idle.set()
         self._connections = connections
         self.line = Line(lambda: connections.cut_off(self))
-        self._outgoing: deque[bytes] = deque()
+        self._outgoing: deque[Queued] = deque()
         self._to_send = asyncio.Event()
         self._all_sent = asyncio.Event()
         self._all_sent.set()
         self.closing = False
         self._goodbye: asyncio.Task[None] | None = None
 
-    async def take(self, body: str) -> None:
+    async def take(self, body: str | bytes) -> None:
         """Queue a message; waits while the client has too many in hand."""
         if self.closing:
             return
-        self._waiting.append((route_key(body), body))
+        kind = aether_type(body)
+        self.speaks_aether = self.speaks_aether or kind is not None
+        route = route_key(body) if isinstance(body, str) else DEFAULT
+        self._waiting.append((route, work_of(route, kind), body))
         self._in_hand += len(body)
         self._idle.clear()
         self._start()
@@ -84,8 +110,8 @@ class Socket:
 
     def _start(self) -> None:
         while self._waiting and not self._exclusive:
-            route, body = self._waiting[0]
-            if _WORK.get(route) is not Work.WRITE:
+            route, work, body = self._waiting[0]
+            if work is not Work.WRITE:
                 if self._running:
                     return
                 self._exclusive = True
@@ -93,12 +119,11 @@ class Socket:
             self._running += 1
             handler = self._routes.get(route) or self._routes["$default"]
             event = self.context.event("MESSAGE", route, body)
-            self._runner(route).submit(
+            self._runner(work).submit(
                 partial(handler, event, None), partial(self._finished, len(body))
             )
 
-    def _runner(self, route: str) -> WriteScheduler | Workers:
-        work = _WORK.get(route)
+    def _runner(self, work: Work) -> WriteScheduler | Workers:
         if work is Work.WRITE:
             return self._scheduler
         # A few syncs, each of which takes seconds, must not keep all others waiting.
@@ -109,7 +134,8 @@ class Socket:
         self._in_hand -= size
         self._exclusive = False
         if result is not None and "body" in result:
-            self._reply(result["body"].encode())
+            body = result["body"]
+            self._reply(Binary(b64decode(body)) if "isBase64Encoded" in result else body.encode())
         self._start()
         if self._has_room():
             self._room.set()
@@ -128,7 +154,7 @@ class Socket:
         elif not self.closing:
             self._connections.cut_off(self)
 
-    def send(self, frames: Iterable[bytes]) -> None:
+    def send(self, frames: Iterable[Queued]) -> None:
         """Queue frames, for which there is room; from the loop's thread."""
         if self.line.closed:
             return
@@ -143,11 +169,15 @@ class Socket:
             self._to_send.clear()
             while self._outgoing:
                 frame = self._outgoing.popleft()
+                octets = _written(frame) if isinstance(frame, NumberedFrame) else frame
+                binary = isinstance(octets, Binary)
                 try:
-                    await self._response.send_frame(frame, WSMsgType.TEXT)
+                    if octets is not None:
+                        opcode = WSMsgType.BINARY if binary else WSMsgType.TEXT
+                        await self._response.send_frame(octets, opcode)
                 except ConnectionError:
                     return
-                self._connections.backlog.give_back(self.line, len(frame))
+                self._connections.backlog.give_back(self.line, _size(frame))
             self._all_sent.set()
 
     def drop(self) -> None:
@@ -172,6 +202,16 @@ class Socket:
         # A transport that is merely closed would wait for ever for a client that does not read.
         if self._transport is not None:
             self._transport.abort()
+
+
+def _written(frame: NumberedFrame) -> bytes | None:
+    """The octets of a frame whose turn has come, None if it cannot be sent any more."""
+    try:
+        made = frame.write()
+    except Exception:
+        log.exception("a frame could not be sealed")
+        return None
+    return made.encode() if isinstance(made, str) else made and Binary(made)
 
 
 class LocalConnections:
@@ -205,17 +245,17 @@ class LocalConnections:
     def all(self) -> list[Socket]:
         return list(self._sockets.values())
 
-    def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+    def post(self, connection_id: str, frames: Iterable[Frame]) -> Delivery:
         return self.post_in_order(connection_id, frames)
 
     def post_in_order(
-        self, connection_id: str, frames: Iterable[str], *, live: bool = False
+        self, connection_id: str, frames: Iterable[Frame], *, live: bool = False
     ) -> Delivery:
         socket = self._sockets.get(connection_id)
         if socket is None or socket.closing:
             return Delivery.GONE
-        batch = [frame.encode() for frame in frames]
-        if self.backlog.take_together(socket.line, sum(map(len, batch))):
+        batch = [_queued(frame) for frame in frames]
+        if self.backlog.take_together(socket.line, sum(map(_size, batch))):
             self._mailbox.put(lambda: socket.send(batch))
             return Delivery.DELIVERED
         outgoing = _Outgoing(self._mailbox)
@@ -228,28 +268,28 @@ class LocalConnections:
         outgoing.flush()
         return delivery
 
-    def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
+    def post_each(self, frames: Iterable[tuple[str, Frame]]) -> dict[str, Delivery]:
         outgoing = _Outgoing(self._mailbox)
         troubles: dict[str, Delivery] = {}
         for connection_id, frame in frames:
             if connection_id in troubles:
                 continue
-            delivery = self._post(connection_id, frame.encode(), outgoing, self._take_live)
+            delivery = self._post(connection_id, _queued(frame), outgoing, self._take_live)
             if delivery is not Delivery.DELIVERED:
                 troubles[connection_id] = delivery
         outgoing.flush()
         return troubles
 
     def _post(
-        self, connection_id: str, frame: bytes, outgoing: "_Outgoing",
+        self, connection_id: str, frame: Queued, outgoing: "_Outgoing",
         take: Callable[[Line, int], bool],
     ) -> Delivery:  # fmt: skip
         socket = self._sockets.get(connection_id)
         if socket is None or socket.closing:
             return Delivery.GONE
-        if not self.backlog.take(socket.line, len(frame)):
+        if not self.backlog.take(socket.line, _size(frame)):
             outgoing.flush()  # what we have queued ourselves may be all that is in the way
-            if not take(socket.line, len(frame)):
+            if not take(socket.line, _size(frame)):
                 return Delivery.SLOW
         outgoing.add(socket, frame)
         return Delivery.DELIVERED
@@ -285,9 +325,9 @@ class _Outgoing:
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
-        self._queues: dict[Socket, list[bytes]] = {}
+        self._queues: dict[Socket, list[Queued]] = {}
 
-    def add(self, socket: Socket, frame: bytes) -> None:
+    def add(self, socket: Socket, frame: Queued) -> None:
         self._queues.setdefault(socket, []).append(frame)
 
     def flush(self) -> None:

@@ -116,7 +116,7 @@ class StreamPump:
                 while self._hand_over(stream, handler):
                     pass
             except Exception:  # with the next change or poll it is tried again
-                log.exception("%s cannot read its stream", name)
+                log.exception("a consumer cannot read its stream", extra={"consumer": name})
             if self._stopping.is_set():
                 return
 
@@ -150,7 +150,8 @@ class StreamPump:
             if attempt < _ATTEMPTS or patient:
                 self._stopping.wait(min(_FIRST_WAIT * 2 ** min(attempt, 10), _LONGEST_WAIT))
             else:
-                log.error("%s gives up on change %d", name, batch[0].change.sequence)
+                given_up = {"consumer": name, "change": batch[0].change.sequence}
+                log.error("a consumer gives up on a change", extra=given_up)
                 batch, attempt = batch[1:], 0
         return True
 

@@ -1,6 +1,8 @@
 """HTTP requests on one machine: each goes to the handler that API Gateway would call for it."""
 
+from collections.abc import Awaitable, Callable
 from importlib import import_module
+from typing import Any
 
 from aiohttp import web
 
@@ -18,6 +20,10 @@ from infra.local.server.sockets import Handler
 from infra.local.server.workers import Runner, run_in
 from infra.web import pages
 
+# The route whose answer stays open, and what answers it: None if the handler is to.
+STREAM = "GET /v1/stream"
+Stream = Callable[[web.BaseRequest, dict[str, Any]], Awaitable[web.StreamResponse | None]]
+
 
 def load_handler(function: str) -> Handler:
     handler: Handler = import_module(f"functions.{function}.handler").handler
@@ -29,8 +35,14 @@ class WebRoutes:
     writes, others in the workers."""
 
     def __init__(
-        self, settings: Settings, scheduler: Runner, workers: Runner, meter: LocalMeter
+        self,
+        settings: Settings,
+        scheduler: Runner,
+        workers: Runner,
+        meter: LocalMeter,
+        stream: Stream,
     ) -> None:
+        self._stream = stream
         self._settings = settings
         self._runners = {surface.Work.WRITE: scheduler}
         self._workers = workers
@@ -41,7 +53,7 @@ class WebRoutes:
         assert packets is not None, f"POST {PACKETS} is no route"
         self.packet_handler = self._handlers[packets.route.function]
 
-    async def answer(self, request: web.BaseRequest) -> web.Response:
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         method, path = request.method, request.rel_url.raw_path
         if surface.allowed_methods(path, surface.LOCAL_ROUTES):
             return await self._answer_locally(request, path)
@@ -55,6 +67,10 @@ class WebRoutes:
             method, request.path, request.query_string, request.headers, body,
             request[CLIENT], key, parameters,
         )  # fmt: skip
+        if key == STREAM and self._settings.aether:
+            stream = await self._stream(request, event)
+            if stream is not None:
+                return stream
         handler = self._handlers[found.route.function if found else surface.DEFAULT_FUNCTION]
         work = found.route.work if found else surface.Work.READ
         runner = self._runners.get(work, self._workers)

@@ -88,6 +88,11 @@ class Agent:
     def now_ms(self) -> int:
         return int(self.clock() * 1000)
 
+    @property
+    def now_ns(self) -> int:
+        """Nanoseconds, as exact as the clock is."""
+        return int(self.clock() * 1_000_000) * 1000
+
     @cached_property
     def _kept(self) -> dict[Space[Any], "Kept[Any]"]:
         return {}

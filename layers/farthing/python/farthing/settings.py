@@ -4,7 +4,7 @@ The table in docs/settings.md and the relay information document are made from w
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -42,6 +42,8 @@ _NOT_SETTINGS = frozenset(
     {"BRAKED", "CONFIG", "CONNECTIONS_URL", "DOMAIN", "DYNAMODB_LOCAL", "EMULATOR", "KEY_VERSION",
      "NODE_MODULES", "ORIGIN_SECRET", "TOKEN", "UPSTREAM"}
 )  # fmt: skip
+# API Gateway ends a request after 30 seconds.
+LONGEST_STREAM_SECONDS = 25
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
@@ -284,6 +286,34 @@ class Settings:
     )
     purse_idle_days: int = _setting(
         0, "Days without a movement after which the money in a purse lapses; 0 is never"
+    )
+
+    # Aether
+    aether: bool = _setting(
+        True, "Whether Aether events are served beside Nostr events; `1` or `0`"
+    )
+    aether_noise: str = _setting(
+        "optional",
+        "Whether Aether sockets are encrypted with Noise: `optional`, `required` or `off`",
+        one_of("optional", "required", "off"),
+    )
+    aether_future_seconds: int = _setting(
+        60, "Seconds that created_at of an Aether event may lie in the future"
+    )
+    aether_price_kinds: Mapping[str, int] = _setting(
+        dict,
+        'Flat prices of Aether events by kind, as JSON: `{"1": 5000}`. They replace the price by'
+        " size.",
+        check_prices,
+    )
+    aether_stream_seconds: int = _setting(
+        0,
+        "Seconds that GET /v1/stream in the cloud waits for new events before it answers; on one"
+        " machine the answer stays open",
+        at_most(LONGEST_STREAM_SECONDS),
+    )
+    aether_subscription_seconds: int = _setting(
+        3600, "Seconds after which an HTTP subscription that nobody reads is forgotten"
     )
 
     # Following: the events of followed keys, read at their own relays
@@ -638,6 +668,11 @@ class Settings:
             self.price_per_tag,
             self.free_tags,
         )
+
+    @cached_property
+    def aether_tariff(self) -> Tariff:
+        kinds = {int(kind): price for kind, price in self.aether_price_kinds.items()}
+        return replace(self.tariff, kinds=kinds)
 
     @property
     def is_free(self) -> bool:

@@ -10,19 +10,18 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import orjson
 from blake3 import blake3
 
 from farthing.aether import keys, kinds
 from farthing.aether.errors import InvalidEvent, ValidationFailed
-from farthing.aether.kinds import Retention
 from farthing.aether.numbers import MAX_U16, MAX_U64, SECOND, nanoseconds
+from farthing.nostr.kinds import Keeping
 
 Tag = tuple[str, ...]  # the key, then the values
 
-KEY_SPACE: Final = "x"
 EXPIRATION: Final = "expiration"  # the one key that may be longer than eight characters
 MAX_VALUES: Final = 16
 MAX_VALUE_OCTETS: Final = 1024
@@ -47,27 +46,22 @@ class Event:
     content: bytes
     sig: str
 
-    key_space: ClassVar[str] = KEY_SPACE
-
-    @property
-    def author(self) -> str:
-        return self.pubkey
-
     @property
     def sort_key(self) -> str:
         return sort_key(self.created_at, self.id)
 
     @property
-    def retention(self) -> Retention:
-        return kinds.retention(self.kind)
+    def keeping(self) -> Keeping:
+        return kinds.keeping(self.kind)
 
     @property
     def address(self) -> str | None:
         """`kind:pubkey:d` of an event of which only the latest stays, None of any other."""
-        if kinds.is_replaceable(self.kind):
-            return f"{self.kind}:{self.pubkey}:"
-        if kinds.is_parameterized(self.kind):
-            return f"{self.kind}:{self.pubkey}:{self._first_value('d')}"
+        match self.keeping:
+            case Keeping.REPLACEABLE:
+                return f"{self.kind}:{self.pubkey}:"
+            case Keeping.ADDRESSABLE:
+                return f"{self.kind}:{self.pubkey}:{self._first_value('d')}"
         return None
 
     @property

@@ -20,32 +20,25 @@ class InvalidFilter(InvalidMessage):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A field that is None does not constrain; one that is empty matches nothing."""
+    """A field that is None does not constrain; one that is empty matches nothing.
+
+    `authors` are keys and first halves of keys: of what a client names as `authors` and as
+    `pubkey_prefixes`, whatever can match both.
+    """
 
     ids: frozenset[str] | None = None
     authors: frozenset[str] | None = None
-    pubkey_prefixes: frozenset[str] | None = None
     kinds: frozenset[int] | None = None
     tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     since: int | None = None
     until: int | None = None
     limit: int | None = None
 
-    @property
-    def author_prefixes(self) -> frozenset[str] | None:
-        """The first 32 digits of every key that can match, None if the author is open."""
-        sets = [
-            frozenset(key[:PREFIX_DIGITS] for key in wanted)
-            for wanted in (self.authors, self.pubkey_prefixes)
-            if wanted is not None
-        ]
-        return frozenset.intersection(*sets) if sets else None
-
     def matches(self, event: Event) -> bool:
         """Whether the event is one that was asked for. `limit` has no part in it."""
         if self.kinds is not None and event.kind not in self.kinds:
             return False
-        if not self.matches_author(event.pubkey):
+        if not self.has_author(event.pubkey):
             return False
         if self.ids is not None and event.id not in self.ids:
             return False
@@ -55,11 +48,9 @@ class Filter:
             return False
         return self.matches_tags(event)
 
-    def matches_author(self, pubkey: str) -> bool:
-        if self.authors is not None and pubkey not in self.authors:
-            return False
-        prefixes = self.pubkey_prefixes
-        return prefixes is None or pubkey[:PREFIX_DIGITS] in prefixes or pubkey in prefixes
+    def has_author(self, pubkey: str) -> bool:
+        authors = self.authors
+        return authors is None or pubkey in authors or pubkey[:PREFIX_DIGITS] in authors
 
     def matches_tags(self, event: Event) -> bool:
         return all(
@@ -72,15 +63,14 @@ class Filter:
         return replace(self, limit=min(limit, most))
 
     def value_count(self) -> int:
-        fields = (self.ids, self.authors, self.pubkey_prefixes, self.kinds, *self.tags.values())
+        fields = (self.ids, self.authors, self.kinds, *self.tags.values())
         return sum(len(values) for values in fields if values)
 
     def as_dict(self) -> dict[str, object]:
         """The filter in one fixed form and order, times as text."""
         sets: dict[str, Iterable[str] | Iterable[int] | None] = {
             "ids": self.ids,
-            "authors": self.authors,
-            "pubkey_prefixes": self.pubkey_prefixes,
+            "pubkey_prefixes": self.authors,
             "kinds": self.kinds,
         }
         found: dict[str, object] = {
@@ -103,10 +93,10 @@ def parse_filter(value: object) -> Filter:
     fields: dict[str, object] = {}
     tags: Tags = {}
     for key, content in value.items():
-        if key in ("ids", "authors"):
+        if key == "ids":
             fields[key] = _hex_values(key, content, (64,))
-        elif key == "pubkey_prefixes":
-            fields[key] = _hex_values(key, content, (PREFIX_DIGITS, 64))
+        elif key in ("authors", "pubkey_prefixes"):
+            continue
         elif key == "kinds":
             fields[key] = _kinds(content)
         elif key in ("since", "until"):
@@ -119,7 +109,18 @@ def parse_filter(value: object) -> Filter:
             _add_tags(tags, {_tag_key(key[1:]): _strings(key, content)})
         else:
             raise InvalidFilter(f"unknown filter key {str(key)[:32]!r}")
-    return Filter(**fields, tags=tags)  # type: ignore[arg-type]
+    return Filter(**fields, authors=_authors(value), tags=tags)  # type: ignore[arg-type]
+
+
+def _authors(value: dict[str, object]) -> frozenset[str] | None:
+    keys, prefixes = "authors", "pubkey_prefixes"
+    named = _hex_values(keys, value[keys], (64,)) if keys in value else None
+    if prefixes not in value:
+        return named
+    begun = _hex_values(prefixes, value[prefixes], (PREFIX_DIGITS, 64))
+    if named is None:
+        return begun
+    return frozenset(key for key in named if key in begun or key[:PREFIX_DIGITS] in begun)
 
 
 def _add_tags(tags: Tags, found: Tags) -> None:

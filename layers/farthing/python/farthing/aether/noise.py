@@ -190,6 +190,13 @@ def respond(
 ) -> tuple[Handshake, bytes]:
     """The relay's first step: the answer to a client's first message, and the state to keep."""
     state = start(initiator=False, prologue=prologue)
+    return respond_from(state, message_1, static=static, ephemeral=ephemeral)
+
+
+def respond_from(
+    state: Handshake, message_1: bytes, *, static: bytes, ephemeral: bytes
+) -> tuple[Handshake, bytes]:
+    """The same from the state that `start` gave, for those who keep it in between."""
     state, payload = read_message(state, static, message_1)
     _expect_empty(payload)
     return write_message(state, static, ephemeral)

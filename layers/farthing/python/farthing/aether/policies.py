@@ -5,8 +5,9 @@ from typing import Final
 from farthing.aether.errors import ValidationFailed
 from farthing.aether.events import Event, Policy
 from farthing.aether.invoices import parse_invoice_attachment
-from farthing.aether.kinds import MAX_KIND, Kind, Retention
+from farthing.aether.kinds import MAX_KIND, Kind
 from farthing.aether.numbers import SECOND
+from farthing.nostr.kinds import Keeping
 
 EPHEMERAL_SECONDS: Final = 60
 
@@ -42,7 +43,7 @@ def fresh_if_ephemeral(now_ns: int) -> Policy:
     earliest = now_ns - EPHEMERAL_SECONDS * SECOND
 
     def policy(event: Event) -> None:
-        if event.retention is Retention.EPHEMERAL and event.created_at < earliest:
+        if event.keeping is Keeping.EPHEMERAL and event.created_at < earliest:
             _refuse(event, f"ephemeral event is older than {EPHEMERAL_SECONDS} seconds")
 
     return policy

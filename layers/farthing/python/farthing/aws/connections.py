@@ -27,7 +27,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from farthing.ports.connections import Delivery
+from farthing.ports.connections import Delivery, Frame, NumberedFrame
 
 log = logging.getLogger("farthing")
 
@@ -100,7 +100,7 @@ class GatewayConnections:
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="post")
 
-    def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+    def post(self, connection_id: str, frames: Iterable[Frame]) -> Delivery:
         waiting, until = list(frames), self._clock() + _PATIENCE
         if len(waiting) <= _IN_ORDER:
             return _of_one(self._post_in_order(connection_id, waiting, until))
@@ -117,8 +117,8 @@ class GatewayConnections:
             worst = max([worst, *posts], key=_WORST_LAST.index)
         return _of_one(worst)
 
-    def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
-        queues: dict[str, list[str]] = {}
+    def post_each(self, frames: Iterable[tuple[str, Frame]]) -> dict[str, Delivery]:
+        queues: dict[str, list[Frame]] = {}
         for connection_id, frame in frames:
             queues.setdefault(connection_id, []).append(frame)
         until = self._clock() + _PATIENCE
@@ -134,12 +134,12 @@ class GatewayConnections:
         }
 
     def post_in_order(
-        self, connection_id: str, frames: Iterable[str], *, live: bool = False
+        self, connection_id: str, frames: Iterable[Frame], *, live: bool = False
     ) -> Delivery:
         del live  # nobody is waited for at length here
         return _of_one(self._post_in_order(connection_id, frames, self._clock() + _PATIENCE))
 
-    def _post_in_order(self, connection_id: str, frames: Iterable[str], until: float) -> _Post:
+    def _post_in_order(self, connection_id: str, frames: Iterable[Frame], until: float) -> _Post:
         worst = _Post.TAKEN
         for frame in frames:
             worst = max(worst, self._post(connection_id, frame, until), key=_WORST_LAST.index)
@@ -147,8 +147,11 @@ class GatewayConnections:
                 break
         return worst
 
-    def _post(self, connection_id: str, frame: str, until: float) -> _Post:
-        data = frame.encode()
+    def _post(self, connection_id: str, frame: Frame, until: float) -> _Post:
+        written = frame.write() if isinstance(frame, NumberedFrame) else frame
+        if written is None:
+            return _Post.GONE
+        data = written.encode() if isinstance(written, str) else written
         if len(data) > _LARGEST_MESSAGE:
             return _Post.TOO_LARGE
         wait = _FIRST_WAIT

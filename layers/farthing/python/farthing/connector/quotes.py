@@ -4,7 +4,6 @@ author; and what a paid subscription costs. Nothing is kept: the condition follo
 
 from base64 import b64encode
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from secrets import token_bytes
 from typing import Any
 
@@ -20,6 +19,7 @@ from farthing.nostr.events import Event, parse_event, verify
 from farthing.nostr.filters import parse_filter
 from farthing.nostr.kinds import MAX_KIND
 from farthing.ports.http import BadRequest
+from farthing.relay.offers import offer, where_to_pay
 from farthing.relay.price import encoded_size, writes_free
 
 _PURSE_DATA_LENGTH = 32
@@ -40,6 +40,11 @@ def quote(agent: Agent, body: Mapping[str, Any]) -> dict[str, Any]:
         return quote_purse(agent, body["purse"], body.get("amount"))
     if "event" not in body:
         return quote_size(agent, body.get("kind"), body.get("size"), body.get("tags", 0))
+    if agent.settings.aether and isinstance(body["event"], dict) and "event_id" in body["event"]:
+        # Loaded where it is needed: its libraries take their time.
+        from farthing.relay.aether.publish import quote as quote_aether
+
+        return quote_aether(agent, body["event"])
     event = parse_event(body["event"])
     verify(event)
     return quote_event(agent, event)
@@ -89,7 +94,7 @@ def quote_subscription(agent: Agent, wanted: object) -> dict[str, Any]:
         raise InvalidQuoteRequest(refused.text) from None
     except ValueError as error:  # no model, or no filter
         raise InvalidQuoteRequest(str(error)) from None
-    return quoted | _where(agent)
+    return quoted | where_to_pay(agent)
 
 
 def quote_purse(agent: Agent, purse: object, amount: object) -> dict[str, Any]:
@@ -98,7 +103,7 @@ def quote_purse(agent: Agent, purse: object, amount: object) -> dict[str, Any]:
     key = bytes.fromhex(read_key(purse))
     owner = agent.settings.secret
     data = token_bytes(_PURSE_DATA_LENGTH)
-    answer = _offer(agent) | {
+    answer = offer(agent) | {
         "destination": purse_address(agent.settings.own_ilp_address, key),
         "data": b64encode(data).decode("ascii"),
         "condition": condition_of(purse_fulfillment(owner, key, data)).hex(),
@@ -107,25 +112,4 @@ def quote_purse(agent: Agent, purse: object, amount: object) -> dict[str, Any]:
 
 
 def _quote(agent: Agent, price: int, kind: int, size: int) -> dict[str, Any]:
-    return _offer(agent) | {"price": str(price), "kind": kind, "size": size}
-
-
-def _offer(agent: Agent) -> dict[str, Any]:
-    settings = agent.settings
-    return {
-        "asset_code": settings.asset_code,
-        "asset_scale": settings.asset_scale,
-        **_where(agent),
-    }
-
-
-def _where(agent: Agent) -> dict[str, Any]:
-    """Where to pay, and until when the price is meant to hold."""
-    settings = agent.settings
-    expires = datetime.fromtimestamp(agent.now + settings.quote_seconds, UTC)
-    return {
-        "destination": settings.own_ilp_address,
-        "endpoint": settings.ilp_url,
-        "pubkey": settings.pubkey,
-        "expires_at": expires.isoformat().replace("+00:00", "Z"),
-    }
+    return offer(agent) | {"price": str(price), "kind": kind, "size": size}

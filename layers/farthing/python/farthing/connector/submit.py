@@ -1,7 +1,7 @@
 """Publishing by plain HTTP. A free event is stored. Any other is paid from the purse of the key
 that has signed the request, or answered with its price."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farthing.connector.quotes import quote_event
@@ -10,6 +10,11 @@ from farthing.nostr.events import parse_event, verify
 from farthing.ports.http import PaymentRequired
 from farthing.relay.publish import publish_alone
 from farthing.relay.purses import PaymentNeeded
+
+
+def is_aether(agent: Agent, body: Mapping[str, Any]) -> bool:
+    """Whether a body is for Aether: an event with an `event_id`, or one in an envelope."""
+    return agent.settings.aether and ("event_id" in body or "event" in body)
 
 
 def submit_event(agent: Agent, body: object, keys: Sequence[str] = ()) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """API Gateway's WebSocket events, turned into messages for the relay and back."""
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from farthing.context import Agent
 from farthing.handlers import runtime
@@ -14,6 +15,12 @@ from farthing.surface import ANSWERED
 
 DONE: Response = {"statusCode": 200}
 
+SUBPROTOCOL_HEADER: Final = "Sec-WebSocket-Protocol"
+AETHER_SUBPROTOCOL: Final = "aether.v1"
+# Where the socket was opened, as the edge has seen it: behind API Gateway a socket has no path.
+PATH_HEADER: Final = "X-Farthing-Path"
+AETHER_PATH: Final = "/v1/ws"
+
 
 def message_handler(verbs: Mapping[Verb, Answer]) -> Handler:
     """A handler for routes whose messages have these verbs."""
@@ -21,7 +28,7 @@ def message_handler(verbs: Mapping[Verb, Answer]) -> Handler:
 
     def handler(event: Event, _context: object) -> Response:
         agent = runtime.agent()
-        reply = receive(agent, caller_of(agent, event), event.get("body") or "", verbs)
+        reply = receive(agent, caller_of(agent, event), frame_of(event), verbs)
         response = DONE if reply is None else _answer(agent, event["requestContext"], reply)
         flush(agent)
         return response
@@ -29,9 +36,11 @@ def message_handler(verbs: Mapping[Verb, Answer]) -> Handler:
     return handler
 
 
-def _answer(agent: Agent, context: Mapping[str, Any], reply: str) -> Response:
+def _answer(agent: Agent, context: Mapping[str, Any], reply: str | bytes) -> Response:
     """Send the last frame of an answer: as the response where the route has one, which costs no
     request of its own, and else by a post like those before it."""
+    if isinstance(reply, bytes):  # on one machine only
+        return {"statusCode": 200, "body": b64encode(reply).decode(), "isBase64Encoded": True}
     if agent.connections.carries_replies or context["routeKey"] in ANSWERED:
         return {"statusCode": 200, "body": reply}
     connection_id = context["connectionId"]
@@ -40,8 +49,36 @@ def _answer(agent: Agent, context: Mapping[str, Any], reply: str) -> Response:
     return DONE
 
 
+def offers_aether(connect: Event) -> bool:
+    """Whether the client offers Aether's subprotocol."""
+    offered = _header(connect, SUBPROTOCOL_HEADER).split(",")
+    return AETHER_SUBPROTOCOL in map(str.strip, offered)
+
+
+def opens_aether(connect: Event) -> bool:
+    """Whether the client has opened the socket at Aether's own path."""
+    return _header(connect, PATH_HEADER) == AETHER_PATH
+
+
+def _header(connect: Event, name: str) -> str:
+    """A header of a WebSocket handshake, whose names come in any case."""
+    headers = connect.get("headers") or {}
+    values = (value for key, value in headers.items() if key.lower() == name.lower())
+    return next(values, "")
+
+
 def caller_of(agent: Agent, event: Event) -> Caller:
     context = event["requestContext"]
     return Caller(
-        agent, context["connectionId"], context["requestTimeEpoch"], context.get("domainName", "")
+        agent,
+        context["connectionId"],
+        context["requestTimeEpoch"],
+        context.get("domainName", ""),
+        context.get("identity", {}).get("sourceIp"),
     )
+
+
+def frame_of(event: Event) -> str | bytes:
+    """Text, or octets of a binary frame. API Gateway takes none of the latter."""
+    body: str = event.get("body") or ""
+    return b64decode(body) if event.get("isBase64Encoded") else body

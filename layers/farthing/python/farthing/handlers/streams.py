@@ -91,7 +91,7 @@ def report_failures(
     try:
         handle(records)
     except Exception:
-        log.exception("a batch of %d records failed, taking them one by one", len(records))
+        log.exception("a batch failed: its records are tried one by one")
         return _one_by_one(records, handle)
     return {"batchItemFailures": []}
 

@@ -1,10 +1,20 @@
 """What storing an event costs: the one source of every price that we state or charge."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from farthing.nostr.events import Event
+
+class Priced(Protocol):
+    """An event of any format, as far as its price depends on it."""
+
+    @property
+    def kind(self) -> int: ...
+
+    @property
+    def tags(self) -> Sequence[Sequence[str]]: ...
+
+    def indexed_tags(self) -> Iterable[tuple[str, str]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +42,9 @@ class Tariff:
             return by_size
         return max(by_size, (tags - self.free_tags) * self.per_tag)
 
-    def price_event(self, event: Event, size: int) -> int:
+    def price_event(self, event: Priced, size: int) -> int:
         # To count different tags is work, and hardly any event has so many.
-        many = len(event.tags) > self.free_tags
+        many = sum(map(len, event.tags)) > self.free_tags
         return self.price(event.kind, size, len(set(event.indexed_tags())) if many else 0)
 
     @property

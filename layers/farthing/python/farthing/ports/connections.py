@@ -1,8 +1,23 @@
 """The port through which frames reach clients. API Gateway and the local server are its sides."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Protocol
+
+
+class NumberedFrame(ABC):
+    """A frame that is written when its turn has come, because it bears the number of its turn."""
+
+    size: int  # about so many octets
+
+    @abstractmethod
+    def write(self) -> str | bytes | None:
+        """Text, or octets for a binary frame. None if its receiver is gone. Call it once."""
+
+
+# Octets travel as a binary frame, which exists on one machine only.
+Frame = str | bytes | NumberedFrame
 
 
 class Delivery(StrEnum):
@@ -19,19 +34,19 @@ class Connections(Protocol):
     # frame where the handler has none.
     carries_replies: bool
 
-    def post(self, connection_id: str, frames: Iterable[str]) -> Delivery:
+    def post(self, connection_id: str, frames: Iterable[Frame]) -> Delivery:
         """Send frames that stored events travel in: of many, a side may swap neighbours to gain
         speed. All have been taken when it returns. The worst thing that happened to any of them."""
         ...
 
     def post_in_order(
-        self, connection_id: str, frames: Iterable[str], *, live: bool = False
+        self, connection_id: str, frames: Iterable[Frame], *, live: bool = False
     ) -> Delivery:
         """The same, where the order matters. What is `live` goes to many clients one after another:
         none is waited for at length."""
         ...
 
-    def post_each(self, frames: Iterable[tuple[str, str]]) -> dict[str, Delivery]:
+    def post_each(self, frames: Iterable[tuple[str, Frame]]) -> dict[str, Delivery]:
         """Send (connection id, frame) pairs: side by side to several connections, in order to
         each one. What became of every connection that did not simply take its frames."""
         ...

@@ -11,6 +11,10 @@ from farthing.store.sessions import Connection
 _WINDOW_SECONDS = 10
 
 
+class MarkedAether(Exception):
+    """A message of Nostr's on a connection that is marked as Aether."""
+
+
 @dataclass
 class Caller:
     """One message's sender.
@@ -23,15 +27,21 @@ class Caller:
     connection_id: str
     time_ms: int  # when the gateway took the message: decides which of two came later
     host: str = ""
+    ip: str | None = None
+    # Whether the message is one of Nostr's. On a connection that is marked as Aether there is none.
+    speaks_nostr: bool = True
     _connection: Connection | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def arrive(self) -> Connection:
-        """The connection as it is. Raises Refused when it sends faster than allowed."""
+        """The connection as it is. Raises Refused when it sends faster than allowed, and
+        MarkedAether for a message of Nostr's on a connection that has none."""
         with self._lock:
             if self._connection is None:
                 self._connection = self.agent.sessions.visit(self.connection_id, self._now)
                 self._begin_window(self._connection)
+        if self.speaks_nostr and self._connection.is_aether:
+            raise MarkedAether
         self._check_rate(self._connection)
         return self._connection
 

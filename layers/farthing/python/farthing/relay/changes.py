@@ -24,8 +24,9 @@ from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
 from farthing.relay.destination import Destination, Source
 from farthing.relay.effort import Effort
+from farthing.relay.opening import Overtaken, TooManySubscriptions
 from farthing.relay.socket_delivery import BUSY, settle_deliveries
-from farthing.relay.subscribe import Overtaken, TooManySubscriptions, open_subscription
+from farthing.relay.subscribe import open_subscription
 from farthing.relay.visibility import check_readable, is_visible
 from farthing.store.changes import Change
 from farthing.store.cursors import Cursor, Lease

@@ -39,6 +39,11 @@ def relay_information(settings: Settings) -> dict[str, Any]:
             "purses": {"url": settings.purses_url, "address": purses_address(settings)},
         },
     }
+    if settings.aether:
+        # Loaded where it is needed: its libraries take their time.
+        from farthing.relay.aether.information import aether_information
+
+        document["aether"] = aether_information(settings)
     if settings.is_free:
         del document["payments_url"]
     if not document["fees"]:

@@ -18,6 +18,11 @@ from farthing.store.events import Outcome
 def event(agent: Agent, caller: Caller, message: ClientMessage) -> str:
     """The OK that answers an EVENT, whatever is wrong with it."""
     claimed = claimed_id(message)
+    if agent.settings.aether and _is_aether(message):
+        # Loaded where it is needed: its libraries take their time.
+        from farthing.relay.aether import nostr_publish
+
+        return nostr_publish.event(agent, caller, message)
     try:
         published = parse_event(message.parts[0] if message.parts else None)
         verify(published)
@@ -27,6 +32,11 @@ def event(agent: Agent, caller: Caller, message: ClientMessage) -> str:
     except Refused as refused:
         return _refusal(agent, claimed, str(refused))
     return ok(published.id, True, note)
+
+
+def _is_aether(message: ClientMessage) -> bool:
+    body = message.parts[0] if message.parts else None
+    return isinstance(body, dict) and "event_id" in body
 
 
 def claimed_id(message: ClientMessage) -> str:

@@ -20,7 +20,7 @@ from farthing.nostr.messages import (
 )
 from farthing.nostr.sync import neg_error
 from farthing.ports.meter import Metric
-from farthing.relay.caller import Caller
+from farthing.relay.caller import Caller, MarkedAether
 from farthing.relay.publish import claimed_id
 from farthing.store.table import Contended
 
@@ -29,8 +29,30 @@ log = logging.getLogger("farthing")
 Answer = Callable[[Agent, Caller, ClientMessage], str | None]
 
 
-def receive(agent: Agent, caller: Caller, frame: str, verbs: Mapping[Verb, Answer]) -> str | None:
-    """Handle a frame; what is returned is sent last."""
+def receive(
+    agent: Agent, caller: Caller, frame: str | bytes, verbs: Mapping[Verb, Answer]
+) -> str | bytes | None:
+    """Handle a frame; what is returned is sent last. A text frame is Nostr's if it begins with a
+    bracket; of all others Aether takes those that it knows."""
+    is_nostr = isinstance(frame, str) and frame.lstrip()[:1] == "["
+    if not is_nostr and agent.settings.aether:
+        # Loaded where it is needed: its libraries take their time.
+        from farthing.aether.errors import NotAether
+        from farthing.relay.aether.receive import receive as receive_aether
+
+        try:
+            return receive_aether(agent, caller, frame)
+        except NotAether:
+            caller.speaks_nostr = True
+    try:
+        return _receive(agent, caller, frame if isinstance(frame, str) else "", verbs)
+    except MarkedAether:
+        from farthing.relay.aether.receive import refuse_nostr
+
+        return refuse_nostr(agent)
+
+
+def _receive(agent: Agent, caller: Caller, frame: str, verbs: Mapping[Verb, Answer]) -> str | None:
     try:
         message = parse_message(frame)
     except InvalidMessage as error:
@@ -44,6 +66,8 @@ def receive(agent: Agent, caller: Caller, frame: str, verbs: Mapping[Verb, Answe
         reply = notice(f"{Prefix.INVALID}: {error}")
     except Refused as refused:
         reply = _refusal(message, str(refused))
+    except MarkedAether:
+        raise
     except Contended as error:
         reply = _refusal(message, f"{Prefix.ERROR}: {error}, try again")
     except Exception:
@@ -88,10 +112,15 @@ def _greeted(agent: Agent, caller: Caller, reply: str | None) -> str | None:
     a connection's first one: before that nothing can be sent (NIP-42)."""
     try:
         connection = caller.arrive()
-        if connection.messages == 1 and connection.challenge:
+        is_first = connection.messages == 1 or connection.is_ungreeted
+        if is_first and connection.challenge:
             agent.connections.post(caller.connection_id, [auth_challenge(connection.challenge)])
+        if connection.is_ungreeted:
+            agent.sessions.put_off_greeting(connection.id, is_ungreeted=False)
     except Refused:
         pass  # the message has its answer, or will not get one
+    except MarkedAether:
+        raise
     except Exception:
-        log.exception("could not count or greet")
+        log.exception("a message could not be counted, or its challenge not sent")
     return reply

@@ -8,7 +8,7 @@ from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.nostr.messages import event_frame
-from farthing.ports.connections import Delivery
+from farthing.ports.connections import Delivery, Frame
 from farthing.ports.meter import Metric
 from farthing.relay.destination import Destination, Source
 from farthing.relay.visibility import is_visible
@@ -18,7 +18,7 @@ from farthing.store.subscriptions import EVENTS, Subscription
 # Told to a client that is not sent what it asked for, because the way to all clients is full.
 BUSY = "too many messages are under way to clients, try again"
 
-Frame = Callable[[E, Subscription], str]
+Write = Callable[[E, Subscription], Frame]
 
 
 def _deliver(
@@ -36,7 +36,7 @@ def _deliver(
 
 
 def send_frames(
-    agent: Agent, recipients: Sequence[tuple[E, Subscription]], frame: Frame[E]
+    agent: Agent, recipients: Sequence[tuple[E, Subscription]], frame: Write[E]
 ) -> list[tuple[E, str]]:
     """Send each event to its subscription's socket. (event, place) of those that could not be
     sent because the way to clients is busy: they are to be tried again, and no others."""

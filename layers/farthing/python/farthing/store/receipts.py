@@ -21,6 +21,7 @@ class Stored(NamedTuple):
     kind: int
     size: int
     event_expires: int | None = None  # when the event leaves by itself (NIP-40)
+    space: str = "nostr"  # the event's format
 
     @property
     def mark(self) -> str:
@@ -109,11 +110,11 @@ class Receipt(NamedTuple):
         return receipts_of(self.peer), f"{self.condition}#{self.purpose.mark}"
 
     def item(self) -> dict[str, Any]:
-        return {
-            **self._asdict(),
-            **self.purpose._asdict(),
-            "purpose": _NAMES[type(self.purpose)],
-        }
+        fields = self._asdict()
+        fields.update(self.purpose._asdict(), purpose=_NAMES[type(self.purpose)])
+        if fields.get("space") == Stored._field_defaults["space"]:
+            del fields["space"]  # nearly all are such
+        return fields
 
 
 def receipts_of(peer: str) -> str:

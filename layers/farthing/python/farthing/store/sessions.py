@@ -6,6 +6,7 @@ What a connection subscribes to stands in `subscriptions`, and goes with the con
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from farthing.store.noise_states import NO_NOISE, NoiseState, noise_state
 from farthing.store.subscriptions import LISTED, Subscriptions, listing
 from farthing.store.table import (
     EXPIRES,
@@ -13,6 +14,7 @@ from farthing.store.table import (
     Delete,
     Engine,
     Item,
+    Key,
     Put,
     Query,
     Table,
@@ -21,6 +23,8 @@ from farthing.store.table import (
 
 _CONNECTION = "c"
 _PROVEN = "as#"
+_AETHER = "x"
+_UNGREETED = "ungreeted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,9 @@ class Connection:
     base_messages: int  # at the start of the current rate window
     base_time: int
     proven: Sequence[str] = ()  # the same keys, in the order of their AUTH
+    is_aether: bool = False  # marked: it is sent no Nostr frames
+    is_ungreeted: bool = False  # its first message was none of Nostr's
+    noise: NoiseState = NO_NOISE
 
 
 class Sessions:
@@ -41,26 +48,35 @@ class Sessions:
         self._subscriptions = subscriptions
         self._life = seconds
 
-    def connect(self, connection_id: str, challenge: str, host: str, now: int) -> None:
+    def connect(
+        self, connection_id: str, challenge: str, host: str, now: int, *, is_aether: bool = False
+    ) -> None:
         item = {"challenge": challenge, "host": host, "t": now, EXPIRES: now + self._life}
-        self._engine.write(Put(Table.SESSIONS, listing(connection_id), _CONNECTION, item))
+        if is_aether:
+            item[_AETHER] = True
+        self._engine.write(Put(Table.SESSIONS, *connection_key(connection_id), item))
 
     def visit(self, connection_id: str, now: int) -> Connection:
         """Count a message, and read what is known of the connection in the same request."""
         item = self._engine.write(
-            Add(Table.SESSIONS, listing(connection_id), _CONNECTION, {"n": 1},
+            Add(Table.SESSIONS, *connection_key(connection_id), {"n": 1},
                 {EXPIRES: now + self._life})
         )  # fmt: skip
         assert item is not None
         return _connection(connection_id, item)
 
+    def put_off_greeting(self, connection_id: str, *, is_ungreeted: bool) -> None:
+        """Note whether the challenge is still to be sent, with the first message of Nostr's."""
+        assign = {_UNGREETED: is_ungreeted}
+        self._engine.write(Add(Table.SESSIONS, *connection_key(connection_id), {}, assign))
+
     def rebase(self, connection_id: str, messages: int, now: int) -> None:
         """Begin another rate window, as if so many messages had been sent before it."""
         assign = {"m": messages, "t": now}
-        self._engine.write(Add(Table.SESSIONS, listing(connection_id), _CONNECTION, {}, assign))
+        self._engine.write(Add(Table.SESSIONS, *connection_key(connection_id), {}, assign))
 
     def get(self, connection_id: str) -> Connection | None:
-        item = self._engine.get(Table.SESSIONS, listing(connection_id), _CONNECTION)
+        item = self._engine.get(Table.SESSIONS, *connection_key(connection_id))
         return None if item is None else _connection(connection_id, item)
 
     def authenticate(self, connection: Connection, pubkey: str) -> None:
@@ -69,7 +85,7 @@ class Sessions:
         if pubkey in connection.pubkeys:
             return
         proven = {_PROVEN + pubkey: connection.messages}
-        self._engine.write(Add(Table.SESSIONS, listing(connection.id), _CONNECTION, {}, proven))
+        self._engine.write(Add(Table.SESSIONS, *connection_key(connection.id), {}, proven))
 
     def disconnect(self, connection_id: str) -> None:
         """Forget a connection, all its subscriptions, and whatever else its partition holds."""
@@ -92,6 +108,10 @@ class Sessions:
         return number
 
 
+def connection_key(connection_id: str) -> Key:
+    return listing(connection_id), _CONNECTION
+
+
 def _connection(connection_id: str, item: Item) -> Connection:
     proven = sorted((item[name], name) for name in item if name.startswith(_PROVEN))
     keys = tuple(name.removeprefix(_PROVEN) for _, name in proven)
@@ -104,4 +124,7 @@ def _connection(connection_id: str, item: Item) -> Connection:
         item.get("m", 0),
         item.get("t", 0),
         keys,
+        item.get(_AETHER, False),
+        item.get(_UNGREETED, False),
+        noise_state(item),
     )

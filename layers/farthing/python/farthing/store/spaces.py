@@ -9,11 +9,14 @@ items.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from farthing.nostr.deletions import Targets, targets_of
 from farthing.nostr.events import Event, known_event
 from farthing.nostr.kinds import PRIVATE_KINDS, Keeping, Kind
+
+if TYPE_CHECKING:
+    from farthing.aether.events import Event as AetherEvent
 
 PUBKEY_DIGITS = 64
 
@@ -137,5 +140,16 @@ NOSTR: Space[Event] = Space(
     private_kinds=PRIVATE_KINDS,
 )
 
+
+def _aether_event(json: str) -> "AetherEvent":
+    # Loaded with the first Aether event: most functions never see one, and its libraries take time.
+    from farthing.aether.events import known_event
+
+    return known_event(json)
+
+
+# Filters may ask for authors by the first half of their keys. Nothing is deleted or private.
+AETHER: "Space[AetherEvent]" = Space("aether", "x", _aether_event, author_digits=32)
+
 # Every space there is. A prefix that is empty comes last: it begins every key.
-SPACES: tuple[Space[Any], ...] = (NOSTR,)
+SPACES: tuple[Space[Any], ...] = (AETHER, NOSTR)

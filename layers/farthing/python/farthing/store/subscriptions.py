@@ -10,12 +10,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import orjson
 
 from farthing.nostr.filters import parse_filter
-from farthing.store.spaces import NOSTR, E, Storable, Wanted
+from farthing.store.spaces import AETHER, NOSTR, E, Storable, Wanted
 from farthing.store.subscription_index import Index
 from farthing.store.table import (
     EXPIRES,
@@ -30,6 +30,9 @@ from farthing.store.table import (
     Table,
     read_all,
 )
+
+if TYPE_CHECKING:
+    from farthing.aether.events import Event as AetherEvent
 
 LISTED = "s#"
 _SUBSCRIPTION = "s"
@@ -65,8 +68,19 @@ EVENTS = Feed("i", Index(Table.SESSIONS, "i", NOSTR), parse_filter)
 # CHANGES, live: entries of the numbered log.
 CHANGES = Feed("l", Index(Table.SESSIONS, "l", NOSTR, listed=True), parse_filter, has_cursor=True)
 
+
+def _aether_filter(value: object) -> "LiveFilter[AetherEvent]":
+    # Loaded with the first such subscription: its libraries take their time.
+    from farthing.aether.filters import parse_filter
+
+    return parse_filter(value)
+
+
+# Aether events as they are stored, whatever protocol they were asked for in.
+AETHER_EVENTS = Feed("x", Index(Table.SESSIONS, "i", AETHER), _aether_filter)
+
 # Every feed of sockets: when a connection goes, what all its subscriptions have left goes too.
-FEEDS: tuple[Feed[Any], ...] = (EVENTS, CHANGES)
+FEEDS: tuple[Feed[Any], ...] = (EVENTS, CHANGES, AETHER_EVENTS)
 
 
 @dataclass(frozen=True)
@@ -76,6 +90,8 @@ class Subscription:
     order: int
     filters: Sequence[LiveFilter[Any]]
     feed: Feed[Any] = EVENTS
+    # How its frames are written, where the feed has several ways.
+    form: str = ""
 
     @property
     def place(self) -> str:
@@ -164,6 +180,8 @@ class Subscriptions:
             "d": subscription.feed.name,
             EXPIRES: expires,
         }
+        if subscription.form:
+            item["m"] = subscription.form
         settled: bool
         _, (settled, old) = self._engine.together(
             lambda: self._engine.write_batch(hints, deferred=True),
@@ -237,7 +255,8 @@ class Subscriptions:
             return None
         feed = _feed(item["d"])
         filters = self._parsed.of(feed, item["f"])
-        return Subscription(connection_id, subscription_id, item["o"], filters, feed)
+        form = item.get("m", "")
+        return Subscription(connection_id, subscription_id, item["o"], filters, feed, form)
 
     def is_open(self, subscription: Subscription) -> bool:
         pk, sk = _key(subscription.connection_id, subscription.id)

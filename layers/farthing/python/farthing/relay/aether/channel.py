@@ -1,0 +1,52 @@
+"""How messages go to one client: in the envelope that its own messages come in, plain or sealed.
+
+A subscription keeps its channel as a short text, so that live events go the same way.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from farthing.aether import messages, noise
+from farthing.aether.errors import Code
+from farthing.aether.messages import Envelope, Format, Outgoing
+from farthing.context import Agent
+from farthing.ports.connections import Frame
+from farthing.relay.aether.sealed_frames import SealedFrame
+
+# On one connection Nostr's subscriptions and Aether's have names of their own.
+ID_PREFIX: Final = "aether:"
+# The form of a subscription that a Nostr client has opened. All others are channels'.
+NOSTR_FORM: Final = "nostr"
+
+_FORMATS = {Format.JSON: "j", Format.FLATBUFFERS: "f"}
+_BY_LETTER = {letter: each for each, letter in _FORMATS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    envelope: Envelope
+    inner: Format | None = None  # of sealed frames; None is plain
+
+    def frame(self, agent: Agent, connection_id: str, message: Outgoing) -> Frame:
+        if self.inner is None:
+            return messages.write(message, self.envelope)
+        octets = messages.inner(message, self.inner)
+        if len(octets) > noise.MAX_INNER:
+            problem = messages.error(Code.TOO_LARGE, "the event is larger than noise can carry")
+            octets = messages.inner(problem, self.inner)
+        return SealedFrame(agent, connection_id, octets, self.envelope)
+
+    @property
+    def form(self) -> str:
+        """`jt` for JSON in text frames, `fbp` for binary FlatBuffers with their length in front;
+        behind a colon the format inside sealed ones."""
+        envelope = self.envelope
+        outer = _FORMATS[envelope.format] + ("b" if envelope.binary else "t")
+        outer += "p" if envelope.prefixed else ""
+        return outer if self.inner is None else f"{outer}:{_FORMATS[self.inner]}"
+
+    @classmethod
+    def of_form(cls, form: str) -> Self:
+        outer, _, inner = form.partition(":")
+        envelope = Envelope(_BY_LETTER[outer[0]], outer[1] == "b", outer[2:] == "p")
+        return cls(envelope, _BY_LETTER[inner] if inner else None)

@@ -1,0 +1,37 @@
+"""New Aether events to sockets: in the form that each subscription was opened in. This module loads
+quickly; what writes the frames is loaded with the first of them."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from farthing.context import Agent
+from farthing.relay.destination import Destination, Source
+from farthing.relay.socket_delivery import send_frames
+from farthing.store.subscriptions import AETHER_EVENTS, Subscription
+
+if TYPE_CHECKING:
+    from farthing.aether.events import Event
+
+
+def _deliver(
+    agent: Agent, wanting: "Sequence[tuple[Event, Subscription]]"
+) -> "list[tuple[Event, str]]":
+    from farthing.relay.aether.event_frames import frame_of
+
+    json = cache(_json)
+    return send_frames(agent, wanting, lambda event, each: frame_of(agent, each, json(event)))
+
+
+def _json(event: "Event") -> str:
+    return event.to_json()
+
+
+AETHER_SOCKETS = Destination(
+    "Aether socket",
+    Source.STORED,
+    AETHER_EVENTS.index,
+    lambda agent, places: agent.subscriptions.open_at(places),
+    _deliver,
+    in_parts=True,
+)

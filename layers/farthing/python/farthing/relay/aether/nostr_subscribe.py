@@ -1,0 +1,31 @@
+"""REQ with filters that say `"aether": true`: a Nostr client reads Aether events, which are not
+translated. The errors are Nostr's."""
+
+from farthing.aether.errors import AetherError
+from farthing.aether.gateway import parse_nostr_filters
+from farthing.context import Agent
+from farthing.nostr.messages import ClientMessage, Prefix, Refused, eose
+from farthing.relay.aether.channel import NOSTR_FORM
+from farthing.relay.aether.event_frames import nostr_frame
+from farthing.relay.aether.nostr_errors import prefix_of
+from farthing.relay.aether.subscribe import subscribe
+from farthing.relay.caller import Caller
+from farthing.relay.opening import Overtaken
+
+
+def req(agent: Agent, caller: Caller, message: ClientMessage, subscription_id: str) -> str | None:
+    """Stored Aether events go out; what is returned is the EOSE."""
+    given = message.parts[1:]
+    if len(given) > agent.settings.max_filters:
+        raise Refused(Prefix.INVALID, f"more than {agent.settings.max_filters} filters")
+    try:
+        filters = parse_nostr_filters(given) or ()
+        listens = subscribe(
+            agent, caller, subscription_id, filters, form=NOSTR_FORM,
+            write=lambda json: nostr_frame(subscription_id, json),
+        )  # fmt: skip
+    except Overtaken:
+        return None
+    except AetherError as error:
+        raise Refused(prefix_of(error), str(error)) from None
+    return eose(subscription_id) if listens else None

@@ -1,0 +1,200 @@
+"""The way of one Aether frame: read it, count it, let its verb answer, and turn every failure into
+an ERROR."""
+
+import logging
+from typing import Final
+
+from farthing.aether import messages
+from farthing.aether.errors import AetherError, Code, InvalidMessage, NotAether
+from farthing.aether.frames import MessageType
+from farthing.aether.messages import Envelope, Format, Message, Outgoing
+from farthing.context import Agent
+from farthing.nostr.messages import Prefix, Refused
+from farthing.ports.connections import NumberedFrame
+from farthing.ports.meter import Metric
+from farthing.relay.aether import handshake
+from farthing.relay.aether.channel import ID_PREFIX, Channel
+from farthing.relay.aether.publish import PaymentRequired, TooLarge, publish
+from farthing.relay.aether.subscribe import subscribe, unsubscribe
+from farthing.relay.caller import Caller
+from farthing.relay.opening import Overtaken, TooManySubscriptions
+from farthing.relay.socket_delivery import settle_deliveries
+from farthing.store.noise_states import SESSION
+from farthing.store.sessions import Connection
+from farthing.store.table import Contended
+
+log = logging.getLogger("farthing")
+
+_JSON_TEXT: Final = Envelope(Format.JSON)
+
+
+def receive(agent: Agent, caller: Caller, frame: str | bytes) -> str | bytes | None:
+    """Handle a frame; what is returned is sent last. Raises NotAether for a frame that is none, on
+    a connection that is not marked."""
+    caller.speaks_nostr = False
+    return _Answering(agent, caller).answer(frame)
+
+
+def refuse_nostr(agent: Agent) -> str | bytes:
+    """The answer to a frame of Nostr's on a connection that is marked as Aether."""
+    agent.meter.count(Metric.EVENTS_REFUSED)
+    problem = messages.error(Code.INVALID_MESSAGE, "expected an Aether message")
+    return messages.write(problem, _JSON_TEXT)
+
+
+class _Answering:
+    """One frame of one caller. The channel is known better and better on the way."""
+
+    def __init__(self, agent: Agent, caller: Caller) -> None:
+        self._agent = agent
+        self._caller = caller
+        self._channel = Channel(_JSON_TEXT)
+
+    def answer(self, frame: str | bytes) -> str | bytes | None:
+        self._channel = Channel(_envelope_of(frame))
+        try:
+            reply = self._read_and_serve(frame)
+        except NotAether:
+            if not self._caller.arrive().is_aether:
+                raise
+            if isinstance(frame, str):  # of unknown format: all can read JSON
+                self._channel = Channel(_JSON_TEXT)
+            reply = messages.error(Code.INVALID_MESSAGE, "expected an Aether message")
+        return None if reply is None else self._send(reply)
+
+    def _read_and_serve(self, frame: str | bytes) -> Outgoing | None:
+        sub_id = None
+        try:
+            message = messages.read(frame)
+            self._channel = Channel(message.envelope)
+            sub_id = _claimed_sub_id(message)
+            self._check_length(frame)
+            reply = self._serve(message)
+        except Overtaken:
+            reply = None
+        except NotAether:
+            raise
+        except PaymentRequired as error:
+            reply = messages.error(
+                error.code, str(error), event_id=error.event_id, quote=error.quote
+            )
+        except AetherError as error:
+            error.sub_id = error.sub_id or (None if error.event_id else sub_id)
+            reply = messages.error_for(error)
+        except Refused as refused:
+            reply = messages.error(_code_of(refused), str(refused), sub_id=sub_id)
+        except Contended as error:
+            reply = messages.error(Code.INTERNAL, f"{error}, try again", sub_id=sub_id)
+        except Exception:
+            log.exception("an Aether message failed")
+            self._agent.meter.count(Metric.INTERNAL_ERRORS)
+            reply = messages.error(Code.INTERNAL, "internal error, try again", sub_id=sub_id)
+        return self._counted(reply)
+
+    def _counted(self, reply: Outgoing | None) -> Outgoing | None:
+        """See that the message is counted, even where it was refused early. The challenge of Nostr
+        waits for the first message of Nostr's."""
+        try:
+            connection = self._caller.arrive()
+            if connection.messages == 1 and not connection.is_aether:
+                sessions = self._agent.sessions
+                sessions.put_off_greeting(connection.id, is_ungreeted=True)
+        except Refused:
+            pass  # the message has its answer
+        except Exception:
+            log.exception("could not count")
+        return reply
+
+    def _check_length(self, frame: str | bytes) -> None:
+        most = self._agent.settings.max_message_length
+        if len(frame) > most or (isinstance(frame, str) and len(frame.encode()) > most):
+            raise TooLarge(f"expected a message of at most {most} bytes")
+
+    def _serve(self, message: Message) -> Outgoing | None:
+        if message.type is MessageType.HELLO:
+            return handshake.hello(self._agent, self._caller.arrive(), message)
+        if message.type is MessageType.NOISE:
+            return self._serve_noise(self._caller.arrive(), message)
+        return self._serve_inner(message, sealed=False)
+
+    def _serve_noise(self, connection: Connection, message: Message) -> Outgoing | None:
+        if connection.noise.stage < SESSION:
+            answer = handshake.shake_hands(self._agent, connection, message)
+            if answer is not None:
+                return answer
+            # The stage has moved, and with it the way of the answer.
+            self._channel = handshake.sealed_channel(connection, message)
+            return messages.ack()
+        self._channel = handshake.sealed_channel(connection, message)
+        return self._serve_inner(handshake.unseal(self._agent, connection, message), sealed=True)
+
+    def _serve_inner(self, message: Message, *, sealed: bool) -> Outgoing | None:
+        match message.type:
+            case MessageType.PUBLISH:
+                return self._publish(message, sealed=sealed)
+            case MessageType.SUBSCRIBE:
+                return self._subscribe(message, sealed=sealed)
+            case MessageType.UNSUBSCRIBE:
+                self._check(self._caller.arrive(), sealed=sealed)
+                sub_id = messages.parse_sub_id(message.body)
+                unsubscribe(self._agent, self._caller, ID_PREFIX + sub_id)
+                return messages.ack(sub_id=sub_id)
+        raise InvalidMessage(f"{message.type.word}: not expected from a client")
+
+    def _check(self, connection: Connection, *, sealed: bool) -> None:
+        if not sealed:
+            handshake.check_plain(self._agent, connection)
+
+    def _publish(self, message: Message, *, sealed: bool) -> Outgoing:
+        caller = self._caller
+        if caller.is_hasty:
+            caller.arrive()
+        done = publish(
+            self._agent, messages.parse_publish(message.body), ip=caller.ip,
+            beside=lambda: self._check(caller.arrive(), sealed=sealed),
+        )  # fmt: skip
+        return messages.ack(event_id=done.event_id, message=done.message)
+
+    def _subscribe(self, message: Message, *, sealed: bool) -> Outgoing | None:
+        agent, caller, channel = self._agent, self._caller, self._channel
+        wanted = messages.parse_subscribe(message.body, max_filters=agent.settings.max_filters)
+        listens = subscribe(
+            agent, caller, ID_PREFIX + wanted.sub_id, wanted.filters, form=channel.form,
+            write=lambda json: channel.frame(
+                agent, caller.connection_id, messages.event(wanted.sub_id, json)
+            ),
+            check=lambda connection: self._check(connection, sealed=sealed),
+        )  # fmt: skip
+        return messages.ack(sub_id=wanted.sub_id) if listens else None
+
+    def _send(self, reply: Outgoing) -> str | bytes | None:
+        """A plain reply travels back as the answer to the call, a sealed one as a frame that gets
+        its number when it is sent."""
+        frame = self._channel.frame(self._agent, self._caller.connection_id, reply)
+        if not isinstance(frame, NumberedFrame):
+            return frame
+        connection_id = self._caller.connection_id
+        delivery = self._agent.connections.post_in_order(connection_id, [frame])
+        settle_deliveries(self._agent, [(connection_id, delivery)])
+        return None
+
+
+def _envelope_of(frame: str | bytes) -> Envelope:
+    """How a frame seems to have come, before it is read."""
+    if isinstance(frame, str):
+        json = frame.lstrip()[:1] == "{"
+        return Envelope(Format.JSON if json else Format.FLATBUFFERS)
+    return Envelope(Format.JSON if frame[:1] == b"{" else Format.FLATBUFFERS, binary=True)
+
+
+def _claimed_sub_id(message: Message) -> str | None:
+    """What an error is addressed to, even where the rest makes no sense."""
+    try:
+        return messages.parse_sub_id(message.body)
+    except InvalidMessage:
+        return None
+
+
+def _code_of(refused: Refused) -> Code:
+    limited = refused.prefix is Prefix.RATE_LIMITED or isinstance(refused, TooManySubscriptions)
+    return Code.RATE_LIMITED if limited else Code.INVALID_MESSAGE

@@ -1,0 +1,106 @@
+"""Subscriptions by HTTP, and reading the log for them. Ephemeral events are in no log, and so in no
+stream."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar, Final
+
+from farthing.aether.errors import AetherError, Code, InvalidMessage
+from farthing.aether.filters import Filter, parse_filter
+from farthing.aether.gateway import parse_post_subscription, subscription_id
+from farthing.context import Agent
+from farthing.relay.aether.subscribe import check_values
+from farthing.store.changes import Change
+from farthing.store.http_subscriptions import HttpSubscription, HttpSubscriptions
+from farthing.store.spaces import AETHER
+from farthing.store.table import MAX_BATCH_GET
+
+# What one answer reads and holds at most: log entries, and characters of events.
+_MOST_ENTRIES: Final = 1000
+_MOST_CHARACTERS: Final = 1_000_000
+
+
+class SubscriptionTaken(InvalidMessage):
+    """Another subscription has the id that was asked for."""
+
+
+class SubscriptionNotFound(AetherError):
+    code: ClassVar[Code] = Code.SUBSCRIPTION_NOT_FOUND
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the log has after some number."""
+
+    events: Sequence[tuple[int, str]]  # numbers and JSON
+    end: int  # the log was read up to here
+    is_last: bool  # whether the log ended there
+
+
+def open_subscription(agent: Agent, body: object) -> str:
+    """The id of a new subscription, which begins with the next event."""
+    wanted = parse_post_subscription(body, max_filters=agent.settings.max_filters)
+    check_values(agent, wanted.filters)
+    chosen = wanted.subscription_id or subscription_id(secrets.token_bytes(16))
+    filters = [filter.as_dict() for filter in wanted.filters]
+    opened = HttpSubscription(chosen, filters, agent.kept(AETHER).changes.last_number())
+    if not agent.part(_subscriptions).open(opened, agent.now):
+        raise SubscriptionTaken("subscription_id is taken")
+    return chosen
+
+
+def close_subscription(agent: Agent, id: str) -> None:
+    if not id or not agent.part(_subscriptions).close(id):
+        raise SubscriptionNotFound("no such subscription")
+
+
+def find_subscription(agent: Agent, id: str) -> HttpSubscription:
+    found = agent.part(_subscriptions).read(id, agent.now) if id else None
+    if found is None:
+        raise SubscriptionNotFound("no such subscription")
+    return found
+
+
+def filters_of(subscription: HttpSubscription) -> tuple[Filter, ...]:
+    return tuple(map(parse_filter, subscription.filters))
+
+
+def _subscriptions(agent: Agent) -> HttpSubscriptions:
+    return HttpSubscriptions(agent.engine, agent.settings.aether_subscription_seconds)
+
+
+def read_log(agent: Agent, filters: Sequence[Filter], after: int) -> Batch:
+    """The events that match, in the order of their numbers. One that was replaced or has expired
+    since is left out."""
+    log = agent.kept(AETHER).changes
+    last = log.last_number()
+    if after >= last:
+        return Batch((), last, is_last=True)
+    entries = list(islice(log.between(after, last), _MOST_ENTRIES))
+    wanted = [entry for entry in entries if any(_may_match(each, entry) for each in filters)]
+    found: list[tuple[int, str]] = []
+    room = _MOST_CHARACTERS
+    for at in range(0, len(wanted), MAX_BATCH_GET):
+        some = wanted[at : at + MAX_BATCH_GET]
+        stored = agent.kept(AETHER).events.get_many(entry.id for entry in some)
+        for entry in some:
+            record = stored.get(entry.id)
+            if record is None or not any(each.matches(record.event) for each in filters):
+                continue
+            if room < len(record.json) and found:
+                return Batch(found, entry.number - 1, is_last=False)
+            room -= len(record.json)
+            found.append((entry.number, record.json))
+    end = entries[-1].number if entries else last
+    return Batch(found, end, is_last=end == last)
+
+
+def _may_match(filter: Filter, entry: Change) -> bool:
+    """As far as an entry tells, without a look at the event."""
+    return (
+        (filter.ids is None or entry.id in filter.ids)
+        and (filter.kinds is None or entry.kind in filter.kinds)
+        and filter.has_author(entry.pubkey)
+    )
