@@ -76,6 +76,12 @@ TABLES: Mapping[str, Permissions] = {
     "credits": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
     "events": _all(_STORE, _FORGET, _DRAW, _RULES, _on(Table.SESSIONS, _UPDATE)),
     "fanout": _PASS_ON,
+    "feeds": _all(
+        _STORE,
+        _READ,
+        _RULES,
+        _on(Table.LEDGER, _GET, _QUERY, _PUT, _UPDATE),  # checkpoints, and bytes by key
+    ),
     "identity": {},
     "ilp": _all(
         _STORE,
@@ -93,6 +99,14 @@ TABLES: Mapping[str, Permissions] = {
         _on(Table.EVENTS, _GET),  # whether a reported event is still here
         _on(Table.CHANGES, _GET),
         _on(Table.LEDGER, _GET_MANY, _PUT, _UPDATE),
+    ),
+    "outbox": _all(
+        _READ,
+        _READ_LOG,  # what the owner has published
+        _on(Table.EVENTS, _GET),
+        _on(Table.SESSIONS, _UPDATE),  # packets are counted
+        _on(Table.LEDGER, _GET, _GET_MANY, _QUERY, _PUT, _UPDATE, _DELETE),
+        _on(Table.ROUTES, _GET, _GET_MANY),
     ),
     "purse": {},
     "purses": _on(Table.LEDGER, _GET, _QUERY),
@@ -118,8 +132,8 @@ POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push", "rec
 # Those who sign, seal or derive with the owner's key. Everyone else knows the public one.
 # Aether's keys follow from it: the owner's own, and those of encrypted sockets.
 KEY = frozenset(
-    {"default", "event", "events", "fanout", "identity", "ilp", "info", "purse", "quotes",
-     "recipients", "upkeep"}
+    {"default", "event", "events", "fanout", "identity", "ilp", "info", "outbox", "purse",
+     "quotes", "recipients", "upkeep"}
 )  # fmt: skip
 # Queue of the surface: those who send to it. Ephemeral events are passed on by whoever takes them.
 SENDING: Mapping[str, frozenset[str]] = {

@@ -34,6 +34,7 @@ from tests.purses.filling import fill_packet
 from tests.purses.test_purse_http import nostr
 from tests.relay import aether_world
 from tests.relay.aether_world import AetherClient
+from tests.relay.test_catching_up import Session as RelayElsewhere
 from tests.relay.world import ALICE, BOB, OWNER, START, signed
 
 WITHOUT_TABLES = {"brake", "origin"}  # they know Lambda, or a secret, and nothing else
@@ -538,6 +539,55 @@ def follow(stage: Stage) -> None:
         stage.call("upkeep", {})
     stage.clock.now += GENERATION_SECONDS // 2
     stage.call("upkeep", {})
+    read_and_broadcast(stage)
+
+
+class Elsewhere:
+    """One relay, wherever one is looked for: it has numbers, and an ILP address."""
+
+    def __init__(self, *events: Event) -> None:
+        self.there = RelayElsewhere(events)
+
+    def information(self, *_: object) -> dict[str, Any]:
+        ilp = {"address": "g.agent.bob", "endpoint": "https://bob.example/ilp",
+               "asset_code": "USD", "asset_scale": 9}  # fmt: skip
+        fees = {"publication_per_byte": {"amount": 1}}
+        nips = ["CF", 77]
+        return {"supported_nips": nips, "ilp": ilp, "fees": fees, "self": public_key_of(BOB)}
+
+    @contextmanager
+    def session(self, *_: object) -> Iterator[RelayElsewhere]:
+        yield self.there
+
+    def read(self, _url: str, filters: Any, _limits: object) -> list[Any]:
+        return list(self.there.read(filters))
+
+
+def read_and_broadcast(stage: Stage) -> None:
+    """What somebody followed has written is read twice; what the owner writes is offered to a hub
+    that does not answer."""
+    now = stage.agent.now
+    stage.store(signed(OWNER, kind=3, tags=[["p", public_key_of(ALICE), "wss://alice.example"]],
+                       created_at=now))  # fmt: skip
+    profiles = [signed(ALICE, kind=0, content=f"{n}", created_at=now - 9 + n) for n in range(2)]
+    note = signed(ALICE, content="read elsewhere", created_at=now)
+    deletion = signed(ALICE, kind=5, tags=[["e", note.id]], created_at=now)
+    elsewhere = Elsewhere(note, profiles[0])
+    stage.agent = replace(
+        stage.agent,
+        settings=replace(stage.agent.settings, follow_content="cache", broadcast_all=True,
+                         broadcast_hubs=("wss://hub.example",)),
+        relays=elsewhere,
+    )  # fmt: skip
+    for _ in range(2):
+        stage.call("feeds", {})
+        elsewhere.there.events += [profiles[1], deletion]
+    stage.call("outbox", {})
+    stage.store(signed(OWNER, content="for the hub", created_at=now))
+    stage.stream("sequencer", Table.EVENTS)
+    stage.call("outbox", {})
+    told = [to.why[:3] for each in stage.agent.outbox.broadcasts(9) for to in each.deliveries]
+    assert "F05" in told  # the next hop knows one fulfillment only
 
 
 def test_every_function_has_its_line() -> None:

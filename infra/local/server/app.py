@@ -148,7 +148,11 @@ class Server:
         self._outbox.start()
         self._chores = [
             asyncio.create_task(self._purge()),
-            *(asyncio.create_task(self._repeat(schedule)) for schedule in SCHEDULES),
+            *(
+                asyncio.create_task(self._repeat(schedule))
+                for schedule in SCHEDULES
+                if not schedule.in_cloud_only
+            ),
         ]
 
     def _consumer(self, stream: Stream) -> Handler:
