@@ -134,7 +134,7 @@ def test_answers_that_are_no_reply(
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_packet_that_a_gateway_did_not_answer_is_sent_again_as_it_was(
-    payment: Payment, status: int
+    payment: PreparedPayment, status: int
 ) -> None:
     """A function that is replaced in the midst of a call leaves its caller with a 502."""
     reply, waits = Reject("F04", "g.relay", "too little"), list[float]()

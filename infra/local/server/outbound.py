@@ -99,18 +99,8 @@ class LocalOutbound:
             try:
                 attempts.answered((await self._post(url, headers, body, left)).status)
             except OutboundFailed as error:
-<<<<<<< HEAD
                 attempts.failed(error)
         attempts.report()
-=======
-                trouble = str(error)
-                continue
-            trouble = f"status {status}" if status >= 300 else ""
-            if not may_be_taken_later(status):
-                break
-        if trouble:
-            log.warning("a callback was not taken", extra={"reason": trouble})
->>>>>>> main
 
     def _begin(
         self,

@@ -201,15 +201,11 @@ def largest_packet(reject: Reject) -> int:
 
 
 def send_payment(
-<<<<<<< HEAD
-    outbound: Outbound, endpoint: str, token: str, payment: PreparedPayment
-=======
     outbound: Outbound,
     endpoint: str,
     token: str,
-    payment: Payment,
+    payment: PreparedPayment,
     sleep: Callable[[float], None] = time.sleep,
->>>>>>> main
 ) -> Fulfill | Reject:
     """Send the packet to a connector, ours or the relay's own, and check what it answers.
 

@@ -106,7 +106,7 @@ def _ask(agent: Agent, settlement: Settlement) -> bool:
 
 def _is_done(status: int | None) -> bool:
     if status is not None and status not in (OK, CREATED):
-        log.warning("the settlement engine answered HTTP %d", status)
+        log.warning("the settlement engine refused", extra={"status": status})
     return status in (OK, CREATED)
 
 
@@ -119,5 +119,5 @@ def _post(agent: Agent, place: str, body: object, key: str = "") -> int | None:
     try:
         return agent.outbound.post(url, headers, orjson.dumps(body), _SECONDS).status
     except OutboundFailed as error:
-        log.warning("the settlement engine does not answer: %s", error)
+        log.warning("the settlement engine does not answer", extra={"reason": str(error)})
         return None

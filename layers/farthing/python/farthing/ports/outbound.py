@@ -78,7 +78,7 @@ class CallbackAttempts:
         """Say so where the reply was not taken. The peer can ask again, with the same Request-Id,
         and gets the same reply."""
         if self._trouble:
-            log.warning("a callback was not taken: %s", self._trouble)
+            log.warning("a callback was not taken", extra={"reason": self._trouble})
 
 
 def check_registered(url: str, endpoint: str) -> None:
