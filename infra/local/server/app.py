@@ -63,6 +63,7 @@ from infra.local.server.write_scheduler import WriteScheduler
 log = logging.getLogger("farthing")
 
 _PING_SECONDS = 30
+_NUMBERING_SECONDS = 1.0
 _PURGE_SECONDS = 30
 _STOP_SECONDS = 10
 _SYNC_WORKERS = 2
@@ -124,8 +125,9 @@ class Server:
         self._routes = {message.key: load_handler(message.function) for message in MESSAGES}
         self._streams = EventStreams(agent, self._workers, self._mailbox)
         self._web = WebRoutes(
-            settings, self._scheduler, self._workers, self._meter, self._streams.serve
-        )
+            settings, self._scheduler, self._workers, self._meter, self._streams.serve,
+            lambda: self._pump.catch_up("sequencer", _NUMBERING_SECONDS),
+        )  # fmt: skip
         self._pump = StreamPump(
             self._engine,
             {stream: self._consumer(stream) for stream in STREAMS},
