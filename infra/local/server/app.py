@@ -35,6 +35,7 @@ from farthing.nostr.messages import Prefix, Refused, notice
 from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.hosts import HostRules
 from farthing.ports.search import NoSearch
+from farthing.relay.moderation import is_blocked
 from farthing.relay.receive import refuse
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
@@ -126,6 +127,7 @@ class Server:
         )  # fmt: skip
         runtime.install(agent)
         self._limits = ConnectionLimits(settings)
+        self._limits.is_blocked = lambda address: is_blocked(agent, address)
         self._meter.watch(agent, lambda: len(self._limits))
         ensure_local_peer(agent.ledger, settings)
         publish_identity(agent)
