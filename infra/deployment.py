@@ -20,7 +20,7 @@ _NOT_GIVEN = frozenset(
      "log_level", "log_format", "address_messages_per_second", "address_message_burst"}
 )  # fmt: skip
 
-_DEFAULT_CONCURRENCY = {"ilp": 50, "upkeep": 1, "sweeper": 1}
+_DEFAULT_CONCURRENCY = {"ilp": 50, "upkeep": 1, "sweeper": 1, "feeds": 1, "outbox": 1}
 # Periods for which CloudWatch keeps a log, up to two years.
 _LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
 _LEAST_WORKERS = 2

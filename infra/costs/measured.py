@@ -20,6 +20,7 @@ import orjson
 from farthing.aether import keys, messages, noise
 from farthing.aether.events import sign_event as sign_aether
 from farthing.aether.messages import Envelope, Format
+from farthing.agent.rounds import deliver_broadcasts, read_feeds
 from farthing.agent.upkeep import keep_up
 from farthing.aws.meter import PowertoolsMeter
 from farthing.connector.client import Payment, RelayTerms, prepare_payment
@@ -504,6 +505,14 @@ class Scene:
             self.agent.meter.count(Metric.REVENUE, 0)
 
         return self._run("sweeper", [sweep] * _TURNS)
+
+    def outbox(self) -> Measured:
+        """A look at an empty outbox."""
+        return self._run("outbox", [lambda: deliver_broadcasts(self.agent)] * _TURNS)
+
+    def feeds(self) -> Measured:
+        """A round of an agent that reads nobody."""
+        return self._run("feeds", [lambda: read_feeds(self.agent)] * _TURNS)
 
     def upkeep(self) -> Measured:
         """A round of an agent that follows nobody."""

@@ -6,6 +6,7 @@ const $ = (id) => document.getElementById(id)
 const relayUrl = (document.body.dataset.relay || location.origin.replace(/^http/, 'ws')).replace(/\/$/, '')
 const relayKey = document.body.dataset.pubkey
 const MOST_SHOWN = 100
+const MOST_CHARACTERS = 2000
 const IMAGE = /^https:\/\/\S+\.(?:png|jpe?g|gif|webp|avif)(?:\?\S*)?$/i
 
 let information = null
@@ -66,7 +67,8 @@ function author(event) {
 
 function content(event) {
   const box = element('p', { class: 'content', dir: 'auto' })
-  for (const [index, word] of String(event.content).slice(0, 5000).split(/(\s+)/).entries()) {
+  const shown = event.content.length > MOST_CHARACTERS ? `${event.content.slice(0, MOST_CHARACTERS)}…` : event.content
+  for (const [index, word] of shown.split(/(\s+)/).entries()) {
     if (index % 2 === 0 && IMAGE.test(word)) box.append(imageButton(word))
     else box.append(word)
   }

@@ -98,7 +98,7 @@ def build(folder: Path, number: int, *, progress: bool = False) -> None:
 
 def _writes(events: list[Event]) -> list[Put]:
     puts = [Put(Table.EVENTS, event.id, "e", event_item(event, 0)) for event in events]
-    lists = Lists(NOSTR)
+    lists = Lists(NOSTR, SqliteEngine.shards)
     for event in events:
         puts.extend(lists.postings(event, 0, None))
     return puts

@@ -39,7 +39,7 @@ def test_a_stranger_is_told_where_to_pay_and_nothing_is_stored(
     accepted, reason = client.publish(event)
     assert not accepted
     assert reason.startswith("restricted: ")
-    assert f"g.agent.{relay.pubkey}" in reason
+    assert f"fill your purse at {relay.http.rpartition(':')[0]}" in reason
     assert client.ids({"ids": [event["id"]]}, {"authors": [stranger.pubkey]}) == []
 
 

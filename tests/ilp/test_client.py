@@ -126,5 +126,21 @@ def test_a_greedy_connector_is_given_up(payment: Payment) -> None:
 def test_answers_that_are_no_reply(
     payment: Payment, response: Response, error: type[PaymentFailed]
 ) -> None:
+    connector = Connector(lambda _: response)
     with pytest.raises(error):
-        send_payment(Connector(lambda _: response), "http://hop/ilp", "token", payment)
+        send_payment(connector, "http://hop/ilp", "token", payment, lambda _: None)
+    assert len(connector.seen) == (4 if response.status == 502 else 1)
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_packet_that_a_gateway_did_not_answer_is_sent_again_as_it_was(
+    payment: Payment, status: int
+) -> None:
+    """A function that is replaced in the midst of a call leaves its caller with a 502."""
+    reply, waits = Reject("F04", "g.relay", "too little"), list[float]()
+    answers = iter([Response(status, b""), Response(status, b""), Response(200, encode(reply))])
+    connector = Connector(lambda _: next(answers))
+
+    assert send_payment(connector, "http://hop/ilp", "token", payment, waits.append) == reply
+    assert connector.seen == [payment.prepare] * 3
+    assert waits == sorted(waits)

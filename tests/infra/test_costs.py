@@ -147,6 +147,8 @@ class TestMeasured:
 def by_clock() -> dict[str, Measured]:
     return {
         "sweeper": Scene(PLACE, Settings()).sweep(),
+        "outbox": Scene(PLACE, Settings()).outbox(),
+        "feeds": Scene(PLACE, Settings()).feeds(),
         "upkeep": Scene(PLACE, Settings()).upkeep(),
     }
 

@@ -417,7 +417,7 @@ class TestSchedulesAndMoney:
             for name, (_, properties) in functions(production).items()
             if "ReservedConcurrentExecutions" in properties
         }
-        assert bounds == {"ilp": 50, "upkeep": 1, "sweeper": 1}
+        assert bounds == {"ilp": 50, "upkeep": 1, "sweeper": 1, "feeds": 1, "outbox": 1}
         none = small.properties("AWS::Lambda::Function", "relay")
         assert not any("ReservedConcurrentExecutions" in each for each in none)
 

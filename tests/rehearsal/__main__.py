@@ -14,6 +14,7 @@ from tests.rehearsal.places import CACHE, free_port
 from tests.rehearsal.transcript import Transcript
 
 _NEW_PRICE = 25
+_CERTIFICATE = f"arn:aws:acm:us-east-1:{emulator.ACCOUNT}:certificate/rehearsal"
 
 
 def rehearse(transcript: Transcript, running: ExitStack) -> None:
@@ -45,6 +46,8 @@ def rehearse(transcript: Transcript, running: ExitStack) -> None:
         suite.a_peer_is_added(relay, transcript)
     with transcript.step("An event is stored by ILP and read back"):
         suite.stores_what_is_paid(relay, transcript)
+    with transcript.step("A wallet fills a purse (STREAM), and a client writes from it"):
+        suite.pays_from_a_purse(relay, transcript)
     with transcript.step("Subscribers are told, live"):
         suite.tells_subscribers(relay, transcript)
     with transcript.step("CHANGES: numbers without gaps, and live"):
@@ -75,9 +78,15 @@ def rehearse(transcript: Transcript, running: ExitStack) -> None:
         drills.tables_are_throttled(relay, gate, transcript)
     with transcript.step("Drill: the budget is spent"):
         drills.the_budget_is_spent(relay, transcript)
-    with transcript.step("Drill: a new price is deployed in the midst of traffic"):
-        drills.deploys_during_traffic(relay, cdk, transcript, price_per_byte=_NEW_PRICE)
-    with transcript.step("The new price is the price"):
+    before = relay.pubkey
+    with transcript.step("Drill: a new price, key and domain are deployed in the midst of traffic"):
+        drills.rotate_key(relay, transcript)
+        drills.deploys_during_traffic(
+            relay, cdk, transcript, price_per_byte=_NEW_PRICE, key_version=2,
+            domain="relay.example", certificate_arn=_CERTIFICATE,
+        )  # fmt: skip
+    with transcript.step("The new price is the price, and the relay is another agent"):
+        assert relay.pubkey != before
         suite.says_who_it_is(relay, transcript, per_byte=_NEW_PRICE)
         suite.books_balance(relay, transcript)
 

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from secrets import token_hex
 from typing import Any
 
 from urllib3.exceptions import HTTPError
@@ -172,13 +173,15 @@ def _numbered(client: RawClient, author: Author) -> list[str]:
 
 
 class _Publisher(threading.Thread):
-    """Pays for one event after the other; `stored` has those that were fulfilled."""
+    """Pays for one event after the other. `stored` has those that were fulfilled, `refused` why
+    others were rejected, and `unanswered` what came where no packet did."""
 
     def __init__(self, relay: Deployed, author: Author, over: threading.Event) -> None:
         super().__init__(daemon=True)
         self._relay, self._author, self._over = relay, author, over
         self.stored: list[EventDict] = []
         self.refused: list[str] = []
+        self.unanswered: list[str] = []
 
     def run(self) -> None:
         while not self._over.is_set():
@@ -186,7 +189,7 @@ class _Publisher(threading.Thread):
             try:
                 reply = self._relay.pay(self._author, event)
             except (PaymentFailed, OutboundFailed, HTTPError, ValueError) as error:
-                self.refused.append(str(error))
+                self.unanswered.append(f"{type(error).__name__}: {error}")
                 continue
             if isinstance(reply, Fulfill):
                 self.stored.append(event)
@@ -197,8 +200,8 @@ class _Publisher(threading.Thread):
 def deploys_during_traffic(
     relay: Deployed, cdk: Cdk, transcript: Transcript, **context: object
 ) -> None:
-    """Every event that was acknowledged is there, is numbered once, and has reached whoever stayed
-    connected all the while."""
+    """Every packet is answered. Every event that was acknowledged is there, is numbered once, and
+    has reached whoever stayed connected all the while."""
     author, over = Author(), threading.Event()
     publishers = [_Publisher(relay, author, over) for _ in range(_PUBLISHERS)]
     with relay.connected() as client:
@@ -206,7 +209,7 @@ def deploys_during_traffic(
         for publisher in publishers:
             publisher.start()
         try:
-            cdk.deploy(**context)
+            relay.outputs = cdk.deploy(**context)
             count = sum(len(each.stored) for each in publishers)
             until(
                 "events are stored by what was deployed",
@@ -219,10 +222,18 @@ def deploys_during_traffic(
         stored = {event["id"] for each in publishers for event in each.stored}
         refused = [why for each in publishers for why in each.refused]
         _all_there(client, author, stored)
-    transcript.say(f"{len(stored)} events acknowledged meanwhile, {len(refused)} not")
+    transcript.say(f"{len(stored)} events acknowledged meanwhile, {len(refused)} rejected")
     for why in sorted(set(refused)):
-        transcript.say(f"not acknowledged: {refused.count(why)} x {why[:90]}")
+        transcript.say(f"rejected: {refused.count(why)} x {why[:90]}")
     transcript.say("all of them stored, numbered once, and delivered to a client that stayed")
+    assert [why for each in publishers for why in each.unanswered] == []
+
+
+def rotate_key(relay: Deployed, transcript: Transcript) -> None:
+    """As the operator does; functions read the new key when `key_version` is raised."""
+    arn = relay.outputs[f"{PREFIX}storage"]["KeyArn"]
+    relay.client("secretsmanager").put_secret_value(SecretId=arn, SecretString=token_hex(32))
+    transcript.say("aws secretsmanager put-secret-value: the owner's key is another")
 
 
 def _all_there(client: RawClient, author: Author, stored: set[str]) -> None:

@@ -76,7 +76,8 @@ class Emulator:
         with self.log.open("wb") as log:
             # A group of its own: whatever it starts can be ended with it.
             self._process = subprocess.Popen(
-                [str(_VENV / "bin/python"), "-m", "ministack"], env=environment(**variables),
+                [str(_VENV / "bin/python"), str(HERE / "patient_emulator.py")],
+                env=environment(**variables),
                 cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip

@@ -45,6 +45,7 @@ class _SteppingEngine:
         self.done = threading.Semaphore(0)
         self.finished = False
         self.max_transaction = inner.max_transaction
+        self.shards = inner.shards
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self.inner, name)

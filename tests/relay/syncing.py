@@ -30,7 +30,7 @@ def store_at_once(agent: Agent, events: Iterable[Event]) -> None:
     """As the event store would leave them, in one commit."""
     writes: list[BatchWrite] = []
     for event in events:
-        writes += agent.events.lists.postings(event, agent.now, None)
+        writes += agent.events.lists.postings(event, agent.now, event.expiration)
         writes.append(Put(Table.EVENTS, event.id, "e", event_item(event, agent.now)))
     agent.engine.write_batch(writes)
 

@@ -16,7 +16,7 @@ from farthing.context import Agent
 from farthing.nostr.events import Event, public_key_of
 from farthing.nostr.filters import Filter, parse_filter
 from farthing.nostr.negentropy import Initiator, Responder, SealedVector
-from farthing.ports.relays import Numbered, RelayFailed, RelayRefused
+from farthing.ports.relays import Numbered, Published, RelayFailed, RelayRefused
 from farthing.store.feeds import FeedState
 from farthing.store.sqlite import SqliteEngine
 from tests.relay.world import ALICE, BOB, OWNER, START, Clock, make_agent, signed
@@ -67,6 +67,9 @@ class Session:
                 yield Numbered(number, plain(event))
                 sent, last = sent + 1, number
         yield Numbered(len(self.events))
+
+    def publish(self, event: Mapping[str, Any]) -> Published:
+        return Published(True, "")
 
     def reconcile(self, filter: Mapping[str, Any], ours: SealedVector) -> Iterator[str]:
         self.asked.append("reconcile")

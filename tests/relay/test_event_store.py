@@ -89,7 +89,7 @@ class TestPostings:
     def test_one_for_each_way_to_ask(self) -> None:
         event = made(id=LOW, tags=[["t", "x"], ["t", "x"], ["e", "y"], ["zz", "z"], ["p"]])
 
-        lists = [posting.pk for posting in Lists(NOSTR).postings(event, 0, None)]
+        lists = [posting.pk for posting in Lists(NOSTR, 8).postings(event, 0, None)]
 
         assert lists == [f"a#{ME}", f"b#{ME}#1", "k#1#0", "z#0", "t#t#=x", "t#e#=y"]
 

@@ -21,7 +21,7 @@ from tests.relay.world import START, Clock, MotoTables, hex_id, made, make_agent
 
 LATER = START + 2  # by then some events have expired
 A, B = "a" * 64, "b" * 64
-LISTS = Lists(NOSTR)
+LISTS = Lists(NOSTR, 8)
 
 
 def fill(agent: Agent, world: World) -> NaiveStore:

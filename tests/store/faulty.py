@@ -76,6 +76,10 @@ class FaultyEngine:
     def max_transaction(self) -> int:
         return self.inner.max_transaction
 
+    @property
+    def shards(self) -> int:
+        return self.inner.shards
+
     def _next(self, name: str) -> Fault | None:
         self.operations.append(name)
         return self.plan(len(self.operations) - 1, name)

@@ -56,6 +56,8 @@ def run(arguments: Namespace, settings: Settings) -> int:
         why = ""
     by_clock = {
         "sweeper": Scene(place, settings).sweep(),
+        "outbox": Scene(place, settings).outbox(),
+        "feeds": Scene(place, settings).feeds(),
         "upkeep": Scene(place, settings).upkeep(),
     }
     standing = idle(templates, prefix, by_clock, arguments.gigabytes) if templates else []

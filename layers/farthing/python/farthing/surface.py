@@ -168,6 +168,8 @@ class Queue(NamedTuple):
 QUEUES = (
     # Parts of the recipients of an event that has more than one call can serve.
     Queue("recipients", "recipients", parallel=20),
+    # Wakes of paid subscriptions. One machine has these in its own process.
+    Queue("deliveries", "deliveries", parallel=20, attempts=5),
 )
 
 
@@ -180,10 +182,15 @@ class Schedule(NamedTuple):
     at_start: bool = False
     # The setting with the seconds between two runs on one machine, where there is one.
     setting: str = ""
+    # Whether it runs in the cloud only: on one machine a thread does the same all the time.
+    in_cloud_only: bool = False
 
 
 SCHEDULES = (
-    Schedule("sweeper", minutes=1),
+    Schedule("sweeper", minutes=1, setting="sweep_seconds"),
+    # What is due stands in the ledger, so the outbox needs no queue beside it.
+    Schedule("outbox", minutes=1, in_cloud_only=True),
+    Schedule("feeds", minutes=5, in_cloud_only=True),
     # At the start, so that new prices and addresses are announced at once.
     Schedule("upkeep", minutes=10, at_start=True, setting="upkeep_seconds"),
 )

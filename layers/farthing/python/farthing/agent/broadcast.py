@@ -29,6 +29,7 @@ from farthing.connector.forwarding import find_way
 from farthing.connector.origin import PACKET_SECONDS, send_own
 from farthing.connector.toon_event import STORED_ALREADY
 from farthing.context import Agent
+from farthing.ilp.condition import InvalidKey
 from farthing.ilp.packet import Code, Fulfill, InvalidPacket, Prepare, Reject, to_milliseconds
 from farthing.ilp.toon import NotEncodable, dumps_event
 from farthing.nostr.events import Event
@@ -115,9 +116,9 @@ def _attempt(agent: Agent, delivery: Delivery) -> None:
             agent.outbox.checked(mine, _is_kept(agent, mine), agent.now)
         else:
             _Attempt(agent, replace(mine, attempts=mine.attempts + 1)).run()
-    except Lost:
+    except Lost:  # somebody else has it
         return
-    except Exception:  # the next attempt may do better
+    except Exception:
         log.exception("a delivery to %s failed", delivery.relay)
 
 
@@ -156,8 +157,18 @@ class _Attempt:
         if stored is None:
             outcome = _Outcome(_End.FAILED, "the event is no longer here")
         else:
-            outcome = self._send(stored.event)
+            outcome = self._guarded(stored.event)
         self._note(outcome)
+
+    def _guarded(self, event: Event) -> _Outcome:
+        """What goes wrong here must count as an attempt: there is no end to them otherwise."""
+        try:
+            return self._send(event)
+        except Lost:
+            raise
+        except Exception:
+            log.exception("a delivery to %s failed", self.delivery.relay)
+            return _Outcome(_End.LATER, "internal error")
 
     def _note(self, outcome: _Outcome) -> None:
         delivery, outbox, settings = self.delivery, self.agent.outbox, self.agent.settings
@@ -195,7 +206,7 @@ class _Attempt:
             return _Outcome(end, str(error), due=tomorrow)
         except RelayFailed as error:
             return _Outcome(_End.LATER, str(error))
-        except (NotPayable, NotEncodable, InvalidPacket) as error:
+        except (NotPayable, NotEncodable, InvalidPacket, InvalidKey) as error:
             return _Outcome(_End.FAILED, str(error))
 
     def _learn_terms(self, event: Event) -> None:

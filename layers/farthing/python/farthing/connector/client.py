@@ -1,6 +1,8 @@
 """Paying to have an event stored: what a relay asks for, the packet, and what came of it."""
 
+import time
 from base64 import b64decode
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,7 +11,7 @@ import orjson
 
 from farthing.connector.exchange import ForgedFulfillment as ForgedFulfillment
 from farthing.connector.exchange import PaymentFailed as PaymentFailed
-from farthing.connector.exchange import exchange
+from farthing.connector.exchange import RefusedByHttp, exchange
 from farthing.ilp import address
 from farthing.ilp.condition import author_fulfillment, condition_of
 from farthing.ilp.packet import (
@@ -28,6 +30,9 @@ from farthing.ports.outbound import Outbound
 _U64_LENGTH = 8
 _EXPIRY = timedelta(seconds=30)
 _MARGIN_SECONDS = 5.0
+# Seconds between attempts to have a packet answered, and the statuses after which there is another.
+_WAITS = (0.2, 0.6, 1.8)
+_MAY_PASS = frozenset({429, 500, 502, 503, 504})
 _TRIES = 4  # a share of the amount grows with it, by less and less
 
 
@@ -196,10 +201,25 @@ def largest_packet(reject: Reject) -> int:
 
 
 def send_payment(
-    outbound: Outbound, endpoint: str, token: str, payment: Payment
+    outbound: Outbound,
+    endpoint: str,
+    token: str,
+    payment: Payment,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Fulfill | Reject:
-    """Send the packet to a connector, ours or the relay's own, and check what it answers."""
+    """Send the packet to a connector, ours or the relay's own, and check what it answers.
+
+    Where a gateway answers that the connector behind it failed, nobody knows what became of the
+    packet. The same packet is then sent again: a connector that has stored or settled it answers
+    as it would have the first time, and it costs nothing more."""
     seconds = _EXPIRY.total_seconds() + _MARGIN_SECONDS
+    for wait in _WAITS:
+        try:
+            return exchange(outbound, endpoint, token, payment.prepare, seconds)
+        except RefusedByHttp as refused:
+            if refused.status not in _MAY_PASS:
+                raise
+        sleep(wait)
     return exchange(outbound, endpoint, token, payment.prepare, seconds)
 
 

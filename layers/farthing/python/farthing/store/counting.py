@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from farthing.store.attributes import item_size
 from farthing.store.limits import last_of_each
 from farthing.store.table import (
+    CLOUD_SHARDS,
     MAX_BATCH_GET,
     MAX_BATCH_WRITE,
     MAX_TRANSACTION,
@@ -57,7 +58,9 @@ def _place(write: TransactWrite) -> _Place:
 class CountingEngine:
     """See `table.Engine`."""
 
-    max_transaction = MAX_TRANSACTION  # what is counted is DynamoDB's cost, whatever is inside
+    # What is counted is DynamoDB's cost, whatever is inside.
+    max_transaction = MAX_TRANSACTION
+    shards = CLOUD_SHARDS
 
     def __init__(self, inner: Engine) -> None:
         self.inner = inner

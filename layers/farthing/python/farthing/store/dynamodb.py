@@ -40,6 +40,7 @@ from farthing.store.limits import (
     last_of_each,
 )
 from farthing.store.table import (
+    CLOUD_SHARDS,
     EXPIRES,
     MAX_BATCH_GET,
     MAX_BATCH_WRITE,
@@ -87,6 +88,7 @@ class DynamoDBEngine:
     """See `table.Engine`. A table's name is `prefix` and the table's own."""
 
     max_transaction = MAX_TRANSACTION
+    shards = CLOUD_SHARDS
 
     def __init__(
         self,

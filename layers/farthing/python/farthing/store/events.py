@@ -149,7 +149,7 @@ class EventStore(Generic[E]):
         self, engine: Engine, space: Space[E], *, clock: Callable[[], float] = time.time
     ) -> None:
         self.space = space
-        self.lists = Lists(space)
+        self.lists = Lists(space, engine.shards)
         self._engine = engine
         self._clock = clock
 

@@ -73,6 +73,7 @@ class MemoryEngine:
     """See `table.Engine`."""
 
     max_transaction = MAX_TRANSACTION
+    shards = 1
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock

@@ -12,9 +12,6 @@ from farthing.nostr.negentropy.wire import RECORD_SIZE, TIMESTAMP_SIZE
 from farthing.store.spaces import Space, Storable
 from farthing.store.table import EXPIRES, Item, Put, Row, Table
 
-# No partition takes all writes: what every event enters is spread by the event's id.
-SHARDS = 8
-
 # A sort key is a time that counts down from the latest one, and an id. There is room for 64 bits of
 # time: nanoseconds as well as seconds.
 _LATEST = 2**64 - 1
@@ -108,9 +105,10 @@ def short_value(value: str) -> str:
 
 
 class Lists:
-    """The lists of one space, by their partition keys, and the postings that enter them."""
+    """The lists of one space, by their partition keys, and the postings that enter them. A list
+    that every event enters is spread over shards by the event's id (see `Engine.shards`)."""
 
-    def __init__(self, space: Space[Any], shards: int = SHARDS) -> None:
+    def __init__(self, space: Space[Any], shards: int) -> None:
         self._space = space
         self._prefix = space.prefix
         self._shards = shards

@@ -100,6 +100,8 @@ class SqliteEngine:
 
     # More than DynamoDB's hundred: the sequencer then numbers many events with one commit.
     max_transaction = 1000
+    # Nothing is gained by more: one list is read, and one end of it written.
+    shards = 1
 
     def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time) -> None:
         private_folder(directory)

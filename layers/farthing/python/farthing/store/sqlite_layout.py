@@ -4,6 +4,7 @@
 
     0    the sort keys of postings begin with 10 digits of time
     1    with 16 digits
+    2    lists that every event enters are no longer spread over shards
 
 A migration goes on in small commits. One that was interrupted is taken up at the next start.
 """
@@ -11,9 +12,9 @@ A migration goes on in small commits. One that was interrupted is taken up at th
 import sqlite3
 from collections.abc import Iterable
 
-from farthing.store.table import StoreError, Table
+from farthing.store.table import Key, StoreError, Table
 
-LAYOUT = 1
+LAYOUT = 2
 
 # Their items lie one after the other as they come, beside an index of their keys. In the tree of
 # the keys itself, where all others have them, so few would share a page that the tree of a million
@@ -21,6 +22,7 @@ LAYOUT = 1
 _OF_LARGE_ITEMS = {Table.EVENTS, Table.LEDGER}
 _ROWS_AT_ONCE = 20_000
 _NARROW_KEY = 10 + 64
+_SHARDED = ("k#", "z#")
 _WIDER = "ffffff"  # ten digits that count down from 2**40 - 1, as sixteen that do from 2**64 - 1
 
 
@@ -35,13 +37,13 @@ def prepare(connection: sqlite3.Connection, tables: Iterable[Table]) -> None:
         raise NewerLayout(f"expected a file of layout {LAYOUT} or older, got layout {layout}")
     _create(connection, tables)
     if layout < LAYOUT:
-        _widen_sort_keys(connection)
+        _move_postings(connection)
         connection.execute(f"PRAGMA user_version = {LAYOUT}")
 
 
-def _widen_sort_keys(connection: sqlite3.Connection) -> None:
-    """Walks the postings in the order of their keys. A row that is done moves ahead, is met once
-    more, and is known by its length."""
+def _move_postings(connection: sqlite3.Connection) -> None:
+    """Walks the postings in the order of their keys. A row that moves ahead is met once more, and
+    then stands where it belongs."""
     place = ("", "")
     while True:
         rows = connection.execute(
@@ -51,15 +53,22 @@ def _widen_sort_keys(connection: sqlite3.Connection) -> None:
         if not rows:
             return
         place = rows[-1]
-        narrow = [(pk, sk) for pk, sk in rows if len(sk) == _NARROW_KEY]
-        if narrow:
+        moves = [(*_todays_key(*key), *key) for key in rows if _todays_key(*key) != key]
+        if moves:
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(
-                f"UPDATE OR REPLACE {Table.POSTINGS} SET sk = '{_WIDER}' || sk"
-                " WHERE pk = ? AND sk = ?",
-                narrow,
+                f"UPDATE OR REPLACE {Table.POSTINGS} SET pk = ?, sk = ? WHERE pk = ? AND sk = ?",
+                moves,
             )
             connection.execute("COMMIT")
+
+
+def _todays_key(pk: str, sk: str) -> Key:
+    if len(sk) == _NARROW_KEY:
+        sk = _WIDER + sk
+    if pk.startswith(_SHARDED):
+        pk = f"{pk.rpartition('#')[0]}#0"
+    return pk, sk
 
 
 def _create(connection: sqlite3.Connection, tables: Iterable[Table]) -> None:

@@ -19,6 +19,8 @@ Key = tuple[str, str]
 EXPIRES = "expires"
 
 MAX_TRANSACTION = 100
+# Partitions that share what every event enters: one of DynamoDB's takes 1000 writes a second.
+CLOUD_SHARDS = 8
 MAX_BATCH_WRITE = 25
 MAX_BATCH_GET = 100
 
@@ -181,6 +183,11 @@ class Engine(Protocol):
     @property
     def max_transaction(self) -> int:
         """Operations that one transaction holds: MAX_TRANSACTION or more."""
+        ...
+
+    @property
+    def shards(self) -> int:
+        """Over how many partitions a list is spread that every event enters."""
         ...
 
     def get(self, table: Table, pk: str, sk: str) -> Item | None: ...
