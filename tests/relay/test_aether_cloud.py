@@ -4,6 +4,7 @@ tables alone."""
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -19,7 +20,9 @@ from farthing.relay.sequence import number_events
 from farthing.store.capabilities import Capabilities
 from farthing.store.changes import Arrival
 from farthing.store.memory import MemoryEngine
+from farthing.store.sessions import connection_key
 from farthing.store.spaces import AETHER
+from farthing.store.table import Add, Table
 from tests.relay.aether_world import (
     ALICE,
     BOB,
@@ -92,7 +95,7 @@ def test_two_containers_never_use_a_number_twice(agent: Agent) -> None:
             )
             written.append(str(frame.write()))
 
-    at_once([lambda each=another_container(agent): send(each) for _ in range(4)])
+    at_once([partial(send, another_container(agent)) for _ in range(4)])
     counters = [noise.counter_of(messages.read(frame).octets) for frame in written]
     assert sorted(counters) == list(range(1, 201))  # 0 was the ACK of the handshake
 
@@ -117,7 +120,7 @@ def test_counters_come_in_any_order_and_each_once(agent: Agent) -> None:
         other.session = client.session
         answers.extend(str(body.get("error", "ack")) for body in other.send_noise(late))
 
-    at_once([lambda each=another_container(agent): race(each) for _ in range(4)])
+    at_once([partial(race, another_container(agent)) for _ in range(4)])
     assert sorted(answers) == ["ack"] + ["invalid_message"] * 3
 
 
@@ -131,20 +134,13 @@ def test_state_is_sealed_and_bound_to_its_connection(agent: Agent) -> None:
     assert client.session.send_key not in kept.noise.sealed
     assert client.session.receive_key not in kept.noise.sealed
     # Whoever swaps the states of two connections has nothing of it.
-    engine = agent.engine
-    assert isinstance(engine, MemoryEngine)
     other_kept = agent.sessions.get("other")
     assert other_kept is not None
-    agent.engine.write(_assign("aether", {"state": other_kept.noise.sealed}))
+    agent.engine.write(
+        Add(Table.SESSIONS, *connection_key("aether"), {}, {"state": other_kept.noise.sealed})
+    )
     frame = SealedFrame(agent, "aether", b'{"type":"ack"}', JSON)
     assert frame.write() is None
-
-
-def _assign(connection_id: str, assign: dict[str, object]) -> object:
-    from farthing.store.sessions import connection_key
-    from farthing.store.table import Add, Table
-
-    return Add(Table.SESSIONS, *connection_key(connection_id), {}, assign)
 
 
 def test_events_reach_sealed_and_plain_sockets_and_no_nostr_client(agent: Agent) -> None:
@@ -174,7 +170,7 @@ def test_64_writers_and_five_uses(agent: Agent) -> None:
         answer = client.publish(signed(content=str(number)), [token])
         answers.append(str(answer.get("message")) if answer["type"] == "ack" else answer["error"])
 
-    at_once([lambda n=n: write(n) for n in range(64)])
+    at_once([partial(write, number) for number in range(64)])
     assert sorted(answers) == ["accepted"] * 5 + ["capability_refused"] * 59
     assert Capabilities(agent.engine).uses(parse_token(token).id) == 5
 
