@@ -1,9 +1,11 @@
 """The port for requests that we send: only to peers' registered hosts, see `check_registered`."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
+
+T = TypeVar("T")
 
 _PORTS = {"http": 80, "https": 443}
 _WAITS = (0.1, 0.3, 0.9, 2.7)  # seconds between attempts
@@ -37,6 +39,16 @@ class Outbound(Protocol):
         """Bring a reply to whoever asked for it, if it can be after our response to them. Tried
         again while it is not taken, for so many seconds."""
         ...
+
+
+def side_by_side(outbound: Outbound, calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Calls that each send a request, at the same time where the outbound port can; results in
+    their order. A call must not raise."""
+    together = getattr(outbound, "side_by_side", None)
+    if together is None or len(calls) < 2:
+        return [call() for call in calls]
+    found: list[T] = together(calls)
+    return found
 
 
 class NoOutbound:
