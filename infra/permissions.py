@@ -56,6 +56,9 @@ _REMOVE = _all(
     _READ, _on(Table.EVENTS, _GET, _PUT), _on(Table.POSTINGS, _WRITE_MANY),
 )  # fmt: skip
 
+# A paid subscription: its account, its funds, and what leads to it.
+_PAID = _on(Table.LEDGER, _GET, _GET_MANY, _PUT, _UPDATE, _WRITE_MANY)
+
 _VERBS: Mapping[str, Permissions] = {
     "auth": _ARRIVE,
     "changes": _all(_SUBSCRIBE, _READ_LOG, _on(Table.SESSIONS, _GET)),
@@ -71,6 +74,7 @@ _VERBS: Mapping[str, Permissions] = {
 TABLES: Mapping[str, Permissions] = {
     **_VERBS,
     "default": _all(*_VERBS.values()),
+    "deliveries": _all(_PAID, _READ_LOG, _on(Table.ROUTES, _GET, _GET_MANY)),
     "connect": _on(Table.SESSIONS, _PUT),
     "disconnect": _FORGET,
     "credits": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
@@ -90,6 +94,9 @@ TABLES: Mapping[str, Permissions] = {
         _RULES,
         _on(Table.LEDGER, _GET_MANY, _QUERY, _PUT, _UPDATE, _DELETE),
         _on(Table.ROUTES, _GET, _GET_MANY),
+        _PAID,
+        _READ,
+        _on(Table.CHANGES, _GET, _GET_MANY, _QUERY),
     ),
     "info": _RULES,
     "manage": _all(_REMOVE, _RULES, _on(Table.LEDGER, _PUT, _DELETE, _UPDATE)),
@@ -110,18 +117,20 @@ TABLES: Mapping[str, Permissions] = {
     ),
     "purse": {},
     "purses": _on(Table.LEDGER, _GET, _QUERY),
-    "push": _all(_FORGET, _READ_LOG, _on(Table.SESSIONS, _GET, _UPDATE)),
+    "push": _all(
+        _FORGET, _READ_LOG, _on(Table.SESSIONS, _GET, _UPDATE), _on(Table.LEDGER, _GET_MANY, _QUERY)
+    ),
     "quotes": _RULES,
     "recipients": _PASS_ON,
     "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
     "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
     "stream": _all(_READ_LOG, _on(Table.LEDGER, _GET, _UPDATE)),
     "subscriptions": _all(_on(Table.LEDGER, _PUT, _DELETE), _on(Table.CHANGES, _GET)),
-    "sweeper": _all(_on(Table.LEDGER, _QUERY, _UPDATE, _DELETE), _REMOVE),
+    "sweeper": _all(_on(Table.LEDGER, _QUERY, _UPDATE, _DELETE), _PAID, _REMOVE),
     "upkeep": _all(
         _STORE,
         _READ,
-        _on(Table.LEDGER, _GET, _QUERY, _PUT, _UPDATE, _DELETE),
+        _on(Table.LEDGER, _GET, _GET_MANY, _QUERY, _PUT, _UPDATE, _DELETE),
         _on(Table.ROUTES, _GET, _QUERY, _PUT, _WRITE_MANY),  # the table in force is renewed
     ),
 }
@@ -132,12 +141,14 @@ POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push", "rec
 # Those who sign, seal or derive with the owner's key. Everyone else knows the public one.
 # Aether's keys follow from it: the owner's own, and those of encrypted sockets.
 KEY = frozenset(
-    {"default", "event", "events", "fanout", "identity", "ilp", "info", "outbox", "purse",
+    {"default", "deliveries", "event", "events", "fanout", "identity", "ilp", "info", "outbox",
+     "purse",
      "quotes", "recipients", "upkeep"}
 )  # fmt: skip
 # Queue of the surface: those who send to it. Ephemeral events are passed on by whoever takes them.
 SENDING: Mapping[str, frozenset[str]] = {
     "recipients": frozenset({"default", "event", "events", "fanout", "ilp", "recipients"}),
+    "deliveries": frozenset({"deliveries", "ilp", "push", "sweeper"}),
 }
 # Those who go on after their response, in a call of their own.
 CALLING_THEMSELVES = frozenset({"ilp"})

@@ -1,6 +1,6 @@
-"""On a schedule: release the holds of packets that have expired."""
+"""On a schedule: release the holds of packets that have expired, end paid subscriptions."""
 
-from farthing.agent.sweep import release_holds
+from farthing.agent.sweep import sweep
 from farthing.handlers.calls import scheduled_handler
 
-handler = scheduled_handler(release_holds)
+handler = scheduled_handler(sweep)

@@ -3,6 +3,7 @@
 import json
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +12,12 @@ import boto3
 import pytest
 
 from farthing.context import Agent
+from farthing.ports.wakes import write_wake
 from farthing.settings import Settings
 from infra.local.commands.redrive import CONSUMERS, Span, deployed_agent, span_of
 from infra.local.commands.redrive import run as redrive
 from tests.relay.world import START, Client, connections_of, signed
+from tests.subscriptions.world import QueuedWakes
 
 REGION = "us-east-1"
 
@@ -45,7 +48,7 @@ def queues(agent: Agent) -> Iterator[dict[str, Any]]:
         name: boto3.resource("sqs", region_name=REGION).Queue(
             client.create_queue(QueueName=f"farthing-{name}-failures")["QueueUrl"]
         )
-        for name in CONSUMERS
+        for name in (*CONSUMERS, "deliveries")
     }
     yield made
     for queue in made.values():
@@ -76,19 +79,24 @@ def test_every_queue_is_worked_off(
     client.send("REQ", "x", {"kinds": [1], "limit": 0})
     event = signed()
     agent.events.save(event)  # and neither numbered nor delivered
-    for queue in queues.values():
-        queue.send_message(MessageBody=failure(START, START))
-        queue.send_message(MessageBody=failure(START, START + 1))
+    for name in CONSUMERS:
+        queues[name].send_message(MessageBody=failure(START, START))
+        queues[name].send_message(MessageBody=failure(START, START + 1))
+    for _ in range(2):
+        queues["deliveries"].send_message(MessageBody=write_wake("key:a", "s1"))
+    woken = QueuedWakes()
 
-    assert run(agent) == 0
+    assert run(replace(agent, wakes=woken)) == 0
 
     assert agent.changes.number_of(event.id) == 1
     assert [frame[2]["id"] for frame in connections_of(agent).take(client.id)] == [event.id]
-    assert {name: left(queue) for name, queue in queues.items()} == dict.fromkeys(CONSUMERS, 0)
+    assert {name: left(queue) for name, queue in queues.items()} == dict.fromkeys(queues, 0)
+    assert list(woken.waiting) == [("key:a", "s1")]
     assert capsys.readouterr().out.splitlines() == [
         "sequencer  2 messages, 1 events numbered",
         "push       2 messages, 1 events brought to live feeds",
         "fanout     2 messages, 1 events offered to subscriptions",
+        "deliveries 2 messages, 1 subscriptions woken",
     ]
 
 
@@ -115,14 +123,15 @@ def test_a_message_stays_until_its_events_are_through(agent: Agent, queues: dict
     assert left(queues["fanout"]) == 1
 
 
+@pytest.mark.parametrize("name", ["push", "deliveries"])
 @pytest.mark.parametrize("body", ["{}", "no JSON", "[]", '{"DDBStreamBatchInfo": {}}'])
 def test_what_is_no_failure_stays(
-    agent: Agent, queues: dict[str, Any], capsys: pytest.CaptureFixture[str], body: str
+    agent: Agent, queues: dict[str, Any], capsys: pytest.CaptureFixture[str], name: str, body: str
 ) -> None:
-    queues["push"].send_message(MessageBody=body)
+    queues[name].send_message(MessageBody=body)
     assert run(agent) == 1
-    assert left(queues["push"]) == 1
-    assert "1 messages are none of a stream's" in capsys.readouterr().out
+    assert left(queues[name]) == 1
+    assert "1 messages are of no kind that we know" in capsys.readouterr().out
 
 
 def test_records_that_are_long_gone_from_the_stream(
@@ -148,7 +157,10 @@ def test_the_deployed_agent_is_what_its_functions_are_told(agent: Agent) -> None
                      "FARTHING_RECIPIENTS_QUEUE_URL": "https://q.example/mine"}  # fmt: skip
         return {"Environment": {"Variables": variables}}
 
-    client = SimpleNamespace(get_function_configuration=configuration)
+    client = SimpleNamespace(
+        get_function_configuration=configuration,
+        get_queue_url=lambda QueueName: {"QueueUrl": f"https://q.example/{QueueName}"},
+    )
     made = deployed_agent("mine-", lambda _: client)
 
     assert asked == ["mine-fanout"]

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -17,6 +18,7 @@ from glue_jobs import glue, rebuild_routes, trust_scores
 from glue_jobs.events_source import Format
 from glue_jobs.glue import ExportFailed, export_table, newest_export
 from glue_jobs.rules import Report
+from infra.job_contents import files
 
 ROOT = Path(__file__).parents[2]
 JOBS = sorted((ROOT / "glue_jobs").glob("*.py"))
@@ -31,22 +33,46 @@ def test_nothing_of_the_cloud_is_imported_with_a_module(job: Path) -> None:
         assert not {name.split(".")[0] for name in names} & CLOUD
 
 
-# What the Lambda layer has and Glue has not.
-NOT_ON_GLUE = ("aws_lambda_powertools", "blake3", "coincurve", "cryptography", "orjson", "jwt",
-               "toons", "aiohttp", "greenlet", "tqdm", "uvloop")  # fmt: skip
-
-
-def test_the_jobs_need_only_what_the_zip_brings() -> None:
-    script = f"""
+# What Glue's own Python brings, as far as the jobs may use it.
+ON_GLUE = {"boto3", "botocore", "dateutil", "jmespath", "py4j", "pyspark", "s3transfer", "six",
+           "typing_extensions", "urllib3"}  # fmt: skip
+IMPORT_ALL = """
 import sys
-for name in {NOT_ON_GLUE}:
-    sys.modules[name] = None
-import glue_jobs.rebuild_routes, glue_jobs.trust_scores, glue_jobs.relay_report, glue_jobs.glue
-import farthing.store.dynamodb, farthing.store.credits
-"""
-    path = f"{ROOT}:{ROOT / 'layers/farthing/python'}"
+from importlib import import_module
+archive, *names = sys.argv[1:]
+OURS = ("farthing", "glue_jobs", "pynamodb")
 
-    subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": path})
+class OnlyWhatGlueHas:
+    def find_spec(self, name, path=None, target=None):
+        root = name.partition(".")[0]
+        own = root in OURS or root in sys.stdlib_module_names or root.startswith("_")
+        if not own and root not in ON_GLUE:
+            raise ModuleNotFoundError(f"{name} is neither in the zip nor on Glue")
+
+sys.meta_path.insert(0, OnlyWhatGlueHas())
+for name in names:
+    import_module(name)
+for name, module in list(sys.modules.items()):
+    if name.startswith(OURS) and getattr(module, "__file__", None):
+        assert module.__file__.startswith(archive), f"{name} comes from {module.__file__}"
+"""
+
+
+def test_the_jobs_need_only_what_the_zip_brings(tmp_path: Path) -> None:
+    """Imported from the zip itself, and from nowhere else: a module that is left out is missed."""
+    archive = tmp_path / "library.zip"
+    with zipfile.ZipFile(archive, "w") as library:
+        for path, place in files():
+            library.write(path, place)
+    names = [f"glue_jobs.{path.stem}" for path in JOBS if path.stem != "__init__"]
+    wanted = [*names, "farthing.store.dynamodb", "farthing.store.credits", "farthing.store.routes"]
+
+    done = subprocess.run(
+        [sys.executable, "-c", f"ON_GLUE = {ON_GLUE}\n{IMPORT_ALL}", str(archive), *wanted],
+        cwd=tmp_path, env={"PYTHONPATH": str(archive)}, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from farthing.ilp.packet import Prepare, encode
 from farthing.nostr.events import Event
 from farthing.ports.meter import Metric
 from farthing.ports.recipients import Part
+from farthing.ports.wakes import write_wake
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.streams import records_of
 from farthing.store.table import (
@@ -110,6 +111,9 @@ class Stage:
         self.handed_over: set[str] = set()
         self.parts: list[Part] = []
         self.most_at_once = 1000
+        # Who woke paid subscriptions, and which.
+        self.waking: set[str] = set()
+        self.wakes: list[tuple[str, str]] = []
         # What happens elsewhere while a frame is on its way.
         self.meanwhile: Callable[[], object] = lambda: None
         self._messages = 0
@@ -126,6 +130,7 @@ class Stage:
             settings=known,
             meter=CountingMeter(),
             recipients=_Recipients(self, function),
+            wakes=_Wakes(self, function),
             _parts={},
         )
         self.engine.done = []
@@ -214,6 +219,17 @@ class Stage:
         for part in parts:
             self.call("recipients", {"Records": [{"body": write_part(part)}]})
 
+    def deliver_woken(self) -> None:
+        """One call for each paid subscription that was woken."""
+        wakes, self.wakes = self.wakes, []
+        for wake in dict.fromkeys(wakes):
+            self.call("deliveries", {"Records": [{"body": write_wake(*wake)}]})
+
+    def numbered(self, *events: Event) -> None:
+        """Stored, and numbered behind the others."""
+        self.store(*events)
+        self.stream("sequencer", Table.EVENTS)
+
     def store(self, *events: Event) -> None:
         for event in events:
             self.agent.events.save(event)
@@ -229,6 +245,17 @@ class _Recipients:
     def put(self, parts: Sequence[Part]) -> None:
         self._stage.handed_over.add(self._function)
         self._stage.parts += parts
+
+
+class _Wakes:
+    """Writes down who woke a paid subscription."""
+
+    def __init__(self, stage: Stage, function: str) -> None:
+        self._stage, self._function = stage, function
+
+    def wake(self, owner: str, subscription_id: str, delay: float = 0.0) -> None:
+        self._stage.waking.add(self._function)
+        self._stage.wakes.append((owner, subscription_id))
 
 
 @contextmanager

@@ -13,11 +13,15 @@ import pytest
 
 from farthing.aether import keys
 from farthing.aether.capabilities import issue
+from farthing.btp_nips.conditions import delivery_fulfillment
+from farthing.btp_nips.messages import Close, Count, Message, Model
+from farthing.btp_nips.messages import Payment as BtpPayment
 from farthing.connector.peering import derived_token
 from farthing.ilp.condition import condition_of
-from farthing.ilp.packet import Fulfill, encode
+from farthing.ilp.packet import Fulfill, decode_prepare, encode
 from farthing.ilp.tokens import seal
 from farthing.nostr.events import Event, public_key_of
+from farthing.nostr.filters import parse_filter
 from farthing.ports.connections import Delivery
 from farthing.ports.outbound import OutboundFailed, Response
 from farthing.relay.sealed_sets import SEALED
@@ -36,6 +40,7 @@ from tests.relay import aether_world
 from tests.relay.aether_world import AetherClient
 from tests.relay.test_catching_up import Session as RelayElsewhere
 from tests.relay.world import ALICE, BOB, OWNER, START, signed
+from tests.subscriptions.world import SUBSCRIBER, Subscriber
 
 WITHOUT_TABLES = {"brake", "origin"}  # they know Lambda, or a secret, and nothing else
 
@@ -261,6 +266,18 @@ def web(stage: Stage) -> None:
     stage.web("info", method="OPTIONS", path="/ilp")
 
 
+class Fulfilling:
+    """Fulfils deliveries with a subscriber's key."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def reply(self, body: bytes) -> Response:
+        data = decode_prepare(body).data
+        relay = bytes.fromhex(public_key_of(OWNER))
+        return Response(200, encode(Fulfill(delivery_fulfillment(self._secret, relay, data))))
+
+
 def aether(stage: Stage) -> None:
     """Aether at every door: sockets, a Nostr client that asks, HTTP, streams."""
 
@@ -344,9 +361,11 @@ class NextHop:
     """Answers as it is told."""
 
     def __init__(self) -> None:
-        self.answer: Response | Exception = OutboundFailed("nobody is there")
+        self.answer: Response | Exception | Fulfilling = OutboundFailed("nobody is there")
 
-    def post(self, *_: object, **__: object) -> Response:
+    def post(self, _url: str, _headers: object, body: bytes, _timeout: float) -> Response:
+        if isinstance(self.answer, Fulfilling):
+            return self.answer.reply(body)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -381,6 +400,55 @@ def pay(stage: Stage) -> None:
     forward(stage, next_hop)
     settle(stage)
     fill_and_draw(stage)
+    subscribe(stage, next_hop)
+
+
+def subscribe(stage: Stage, next_hop: NextHop) -> None:
+    """Paid subscriptions: by pull and by push, with a purse behind them, to their ends."""
+    agent = stage.agent
+    agent.ledger.add_peer(
+        replace(PAYER, id="subscriber", token_hash=hash_token("s" * 43), ilp_address="g.sub",
+                pubkey=public_key_of(SUBSCRIBER), endpoint="https://sub.example/ilp")
+    )  # fmt: skip
+    agent.purses.grant(public_key_of(SUBSCRIBER), 35, agent.now_ms, "grant")
+    subscriber = Subscriber(agent)
+
+    def send(message: Message, amount: int = 0) -> None:
+        stage.clock.now += 1
+        prepare = subscriber.packet(message, amount)
+        stage.packet(replace(prepare, condition=prepare.condition))
+
+    send(subscriber.req("pull", [{"kinds": [1]}], model=Model.STREAMING), 1010)
+    stage.numbered(signed(content="to be pulled"))
+    send(subscriber.req("pull", ttl=3600, pull=1), 100)
+    send(subscriber.req("pull", [{"kinds": [1, 7]}], model=Model.STREAMING, pull=1), 1000)
+    send(subscriber.req("pull", pull=50))  # until nothing is left
+    send(subscriber.req("closed", [{"authors": [agent.settings.pubkey]}]), 1165)
+    send(Close("closed", BtpPayment(), subscriber.metadata()))
+    send(Count("count", (parse_filter({"kinds": [1]}),), BtpPayment(), subscriber.metadata()))
+    next_hop.answer = OutboundFailed("nobody is there")
+    push = {"reply_to": "g.sub", "model": Model.STREAMING}
+    send(subscriber.req("push", [{"kinds": [1]}], **push), 2000)
+    next_hop.answer = Fulfilling(SUBSCRIBER)
+    for name, amount in (("push", 1310), ("poor", 1020), ("brief", 2000), ("failing", 2000)):
+        ttl = 60 if name == "brief" else 3600
+        send(subscriber.req(name, [{"kinds": [1]}], ttl=ttl, **push), amount)
+        stage.deliver_woken()
+    send(subscriber.req("push", [{"kinds": [7]}], **push), 1000)  # other filters
+    send(subscriber.req("push", [{"kinds": [1]}], **push), 1000)
+    agent.purses.grant(public_key_of(SUBSCRIBER), 35, agent.now_ms, "another")
+    for number in range(8):
+        stage.numbered(signed(content=f"to be pushed {number}"))
+    stage.stream("push", Table.CHANGES)
+    stage.deliver_woken()
+    next_hop.answer = OutboundFailed("nobody is there")
+    stage.numbered(signed(content="to nobody"))
+    stage.stream("push", Table.CHANGES)
+    stage.deliver_woken()
+    stage.clock.now += 61
+    stage.call("sweeper", {})
+    stage.deliver_woken()
+    next_hop.answer = Response(200, encode(Fulfill(bytes(32))))
 
 
 def asynchronous(stage: Stage) -> None:
@@ -521,8 +589,9 @@ def follow(stage: Stage) -> None:
     """Someone is followed, says where they take packets, moves, is owed money, and is left; and
     the routing table ages."""
     settings = replace(
-        stage.agent.settings, settlement_url="https://engine.example", settlement_threshold=1
-    )
+        stage.agent.settings, settlement_url="https://engine.example", settlement_threshold=1,
+        purse_idle_days=1,
+    )  # fmt: skip
     alice, first = public_key_of(ALICE), stage.agent.now
     for step in range(3):
         stage.clock.now += 60
@@ -609,6 +678,10 @@ def test_those_who_post_may_and_others_may_not(stage: Stage) -> None:
 
 def test_those_who_leave_recipients_to_later_calls_may_and_others_may_not(stage: Stage) -> None:
     assert stage.handed_over == SENDING["recipients"]
+
+
+def test_those_who_wake_paid_subscriptions_may_and_others_may_not(stage: Stage) -> None:
+    assert stage.waking == SENDING["deliveries"]
 
 
 @pytest.mark.parametrize("function", sorted(KEY - {"identity"}))

@@ -2,14 +2,15 @@
 events that are stored and numbered at once."""
 
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from farthing.btp_nips.codec import decode_entry
+from farthing.btp_nips.codec import decode, decode_entry
 from farthing.btp_nips.codec import encode as envelope
+from farthing.btp_nips.identity import Owner
 from farthing.btp_nips.messages import (
     Close,
     Closed,
@@ -23,17 +24,25 @@ from farthing.btp_nips.messages import (
     Payment,
     Req,
 )
+from farthing.connector import steps as connector
+from farthing.connector.subscriptions.pushing import deliver
 from farthing.context import Agent
 from farthing.ilp.condition import author_fulfillment, condition_of
-from farthing.ilp.packet import Fulfill, Prepare, Reject
+from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_prepare
+from farthing.ilp.packet import encode as encode_packet
+from farthing.ilp.tokens import new_token, seal
 from farthing.nostr.events import Event, public_key_of
 from farthing.nostr.filters import Filter, parse_filter
+from farthing.ports.outbound import OutboundFailed, Response
+from farthing.relay.fan_out import push_changes
 from farthing.relay.sequence import number_events
-from farthing.store.changes import Arrival
-from farthing.store.ledger import Peer
+from farthing.store.changes import Arrival, Change
+from farthing.store.ledger import Peer, hash_token
+from farthing.store.outgoing_subscriptions import Outgoing
 from farthing.store.payment import OWNER
-from tests.ilp.paying import PAYER, expiry, send
-from tests.relay.world import BOB, START, signed
+from farthing.store.table import Engine
+from tests.ilp.paying import PAYER, expiry, paid_agent, send
+from tests.relay.world import BOB, START, Clock, signed
 
 SUBSCRIBER = b"\x05" * 32
 NOTES = {"kinds": [1]}
@@ -174,3 +183,110 @@ def refusal(reply: Fulfill | Reject) -> tuple[str, str]:
 
 def ids(events: Iterable[Event]) -> list[str]:
     return [event.id for event in events]
+
+
+class Wire:
+    """The network of a test: a packet for an endpoint goes to the agent that is registered there,
+    or meets what a test has put in its way."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, tuple[Agent, Peer]] = {}
+        self.seen: list[tuple[str, Prepare]] = []
+        self.before: Callable[[str, Prepare], Reject | None] = lambda *_: None
+        self.after: Callable[[str, Prepare], None] = lambda *_: None
+
+    def connect(self, url: str, agent: Agent, peer: Peer) -> None:
+        """Packets for the URL reach the agent, from this peer of its."""
+        self._agents[url] = agent, peer
+
+    def post(self, url: str, headers: object, body: bytes, timeout: float) -> Response:
+        if url not in self._agents:
+            raise OutboundFailed("nobody is there")
+        agent, peer = self._agents[url]
+        prepare = decode_prepare(body)
+        self.seen.append((url, prepare))
+        refused = self.before(url, prepare)
+        if refused is not None:
+            return Response(200, encode_packet(refused))
+        reply = connector.handle(agent, peer, body)
+        self.after(url, prepare)
+        return Response(200, reply)
+
+    def call_back(self, url: str, headers: object, body: bytes, seconds: float) -> None:
+        pass
+
+
+class QueuedWakes:
+    """Wakes that wait until a test has them served."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[tuple[str, str], float] = {}
+
+    def wake(self, owner: str, subscription_id: str, delay: float = 0.0) -> None:
+        known = self.waiting.get((owner, subscription_id), delay)
+        self.waiting[owner, subscription_id] = min(known, delay)
+
+    def serve(self, agent: Agent, *, also_later: bool = False) -> None:
+        """Deliver to all that are woken, and to those whom that wakes."""
+        while ready := [key for key, delay in self.waiting.items() if also_later or not delay]:
+            for owner, subscription_id in ready:
+                del self.waiting[owner, subscription_id]
+                deliver(agent, Owner(owner), subscription_id)
+
+
+def joined(
+    engine: Engine, clock: Clock, wire: Wire, name: str, secret: bytes, **settings: Any
+) -> Agent:
+    """An agent of its own on the wire, with wakes that a test serves."""
+    agent = paid_agent(engine, clock, secret_key=secret.hex(), ilp_address=f"g.{name}", **settings)
+    return replace(agent, outbound=wire, wakes=QueuedWakes())
+
+
+def introduce(one: Agent, name: str, other: Agent, wire: Wire) -> Peer:
+    """Have `one` know `other` as a peer, with a way to it. The peer, as `one` knows it."""
+    url = f"https://{one.settings.own_ilp_address}.to.{name}.example/ilp"
+    sealed = seal(bytes.fromhex(one.settings.secret_key), name, b"token-" * 8)
+    peer = Peer(
+        name, hash_token(new_token()), ilp_address=other.settings.own_ilp_address, endpoint=url,
+        pubkey=other.settings.pubkey, outgoing_token=sealed,
+    )  # fmt: skip
+    one.ledger.add_peer(peer)
+    return peer
+
+
+def befriend(one: Agent, other: Agent, wire: Wire) -> tuple[Peer, Peer]:
+    """Both know each other. The other as `one` knows it, and `one` as the other does."""
+    names = [agent.settings.own_ilp_address.removeprefix("g.") for agent in (one, other)]
+    there = introduce(one, names[1], other, wire)
+    back = introduce(other, names[0], one, wire)
+    wire.connect(there.endpoint, other, back)
+    wire.connect(back.endpoint, one, there)
+    return there, back
+
+
+def wakes_of(agent: Agent) -> QueuedWakes:
+    assert isinstance(agent.wakes, QueuedWakes)
+    return agent.wakes
+
+
+def publish(agent: Agent, *events: Event) -> list[Event]:
+    """Stored, numbered, and brought to those who are to be woken."""
+    for event in store(agent, *events):
+        number = agent.changes.number_of(event.id)
+        assert number is not None
+        push_changes(agent, [Change(number, event.id, event.pubkey, event.kind)])
+    return list(events)
+
+
+def inbox(agent: Agent, relay: Agent, id: str = "s1") -> list[Message]:
+    waiting = agent.outgoing_subscriptions.inbox(relay.settings.pubkey, id)
+    return [decode(each.data) for each in waiting]
+
+
+def received(agent: Agent, relay: Agent, id: str = "s1") -> list[str]:
+    """The ids of the events in the inbox, in order."""
+    return [each.event.id for each in inbox(agent, relay, id) if isinstance(each, EventMessage)]
+
+
+def expect(agent: Agent, relay: Agent, id: str = "s1") -> None:
+    agent.outgoing_subscriptions.note(Outgoing(relay.settings.pubkey, id), agent.now + 3600)

@@ -17,7 +17,9 @@ from botocore.session import get_session
 from farthing.agent.recover import Span, deliver_again, number_again, push_again
 from farthing.aws.connections import GatewayConnections
 from farthing.aws.recipients import SqsRecipients
+from farthing.aws.wakes import SqsWakes
 from farthing.context import Agent
+from farthing.ports.wakes import read_wake
 from farthing.settings import Settings
 from farthing.store.dynamodb import DynamoDBEngine
 from farthing.store.table import StoreError
@@ -29,6 +31,7 @@ _MINUTE, _HOUR = 60, 3600
 _MESSAGES_AT_ONCE = 10
 _HIDDEN_SECONDS = 15 * _MINUTE  # from a second redrive, while this one is at it
 _EVER = 2**40
+_DELIVERIES = "deliveries"
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,31 @@ def deployed_agent(prefix: str, clients: Clients = new_client) -> Agent:
         engine=DynamoDBEngine(prefix=prefix),
         connections=GatewayConnections(variables["FARTHING_CONNECTIONS_URL"]),
         recipients=SqsRecipients(variables["FARTHING_RECIPIENTS_QUEUE_URL"]),
+        wakes=SqsWakes(_deliveries_url(prefix, clients), lambda: clients("sqs")),
     )
+
+
+def _deliveries_url(prefix: str, clients: Clients) -> str:
+    found = clients("sqs").get_queue_url(QueueName=f"{prefix}{_DELIVERIES}")
+    url: str = found["QueueUrl"]
+    return url
+
+
+def _wake_again(agent: Agent, queue: "_Queue") -> int:
+    """Wake the paid subscriptions that could not be served. How many messages are no wakes."""
+    handled, unreadable = {}, 0
+    for message in queue.messages():
+        try:
+            wake = read_wake(message["Body"])
+        except ValueError:
+            unreadable += 1
+        else:
+            agent.wakes.wake(*wake)
+            handled[message["ReceiptHandle"]] = wake
+    queue.delete(handled)
+    total = len(handled) + unreadable
+    print(f"{_DELIVERIES:<11}{total} messages, {len(set(handled.values()))} subscriptions woken")
+    return unreadable
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -97,8 +124,13 @@ def run(
         handled = _handle(agent, consumer, list(known.values()))
         queue.delete(known)
         print(f"{name:<11}{len(spans)} messages, {handled} events {consumer.done}")
+    wakes = _Queue(clients("sqs"), f"{prefix}{_DELIVERIES}-failures")
+    if arguments.dry_run:
+        print(f"{_DELIVERIES:<11}{wakes.length()} messages")
+    else:
+        unreadable += _wake_again(agent, wakes)
     if unreadable:
-        print(f"{unreadable} messages are none of a stream's: they stay in their queues")
+        print(f"{unreadable} messages are of no kind that we know: they stay in their queues")
     return 1 if unreadable else 0
 
 

@@ -6,7 +6,9 @@ import logging
 import math
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -64,6 +66,26 @@ class LocalOutbound:
 
         response: Response = self._scheduler.wait_outside(start)
         return response
+
+    def side_by_side(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Calls that each send a request, at the same time. None of them raises."""
+        if not self._scheduler.is_inside():
+            return self._blocking.side_by_side(calls)
+        results: list[Any] = [None] * len(calls)
+        left = len(calls)
+
+        def start(resume: Callable[[Outcome], None]) -> None:
+            def done(number: int, result: Any) -> None:
+                nonlocal left
+                results[number], left = result, left - 1
+                if not left:
+                    resume((results, None))
+
+            for number, call in enumerate(calls):
+                self._scheduler.submit(call, partial(done, number))
+
+        self._scheduler.wait_outside(start)
+        return results
 
     def sleep(self, seconds: float) -> None:
         """Wait in a handler, while the scheduler runs others."""

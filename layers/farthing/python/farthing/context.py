@@ -16,7 +16,9 @@ from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
 from farthing.ports.recipients import NoRecipientQueue, RecipientQueue
 from farthing.ports.relays import NoRelays, Relays
+from farthing.ports.search import NoSearch, Search
 from farthing.ports.slow_lane import OpenRoad, SlowLane
+from farthing.ports.wakes import NoWakes, Wakes
 from farthing.settings import Settings
 from farthing.store.changes import ChangeLog
 from farthing.store.credits import CreditLimits
@@ -25,6 +27,7 @@ from farthing.store.events import EventStore
 from farthing.store.feeds import Feeds
 from farthing.store.ledger import Ledger
 from farthing.store.outbox import Outbox
+from farthing.store.outgoing_subscriptions import OutgoingSubscriptions
 from farthing.store.paid_subscriptions import PaidSubscriptions
 from farthing.store.planner import Reader
 from farthing.store.purses import Purses
@@ -57,7 +60,9 @@ class Agent:
     outbound: Outbound = field(default_factory=NoOutbound)
     meter: Meter = field(default_factory=NoMeter)
     relays: Relays = field(default_factory=NoRelays)
+    wakes: Wakes = field(default_factory=NoWakes)
     recipients: RecipientQueue = field(default_factory=NoRecipientQueue)
+    search: Search = field(default_factory=NoSearch)
     clock: Callable[[], float] = time.time
     # Waits before another attempt. On one machine, other handlers run meanwhile.
     sleep: Callable[[float], None] = time.sleep
@@ -131,6 +136,10 @@ class Agent:
     @cached_property
     def paid_subscriptions(self) -> PaidSubscriptions:
         return PaidSubscriptions(self.engine)
+
+    @cached_property
+    def outgoing_subscriptions(self) -> OutgoingSubscriptions:
+        return OutgoingSubscriptions(self.engine)
 
     @cached_property
     def subscription_funds(self) -> SubscriptionFunds:

@@ -168,6 +168,8 @@ class Queue(NamedTuple):
 QUEUES = (
     # Parts of the recipients of an event that has more than one call can serve.
     Queue("recipients", "recipients", parallel=20),
+    # Wakes of paid subscriptions. One machine has these in its own process.
+    Queue("deliveries", "deliveries", parallel=20, attempts=5),
 )
 
 
@@ -185,7 +187,7 @@ class Schedule(NamedTuple):
 
 
 SCHEDULES = (
-    Schedule("sweeper", minutes=1),
+    Schedule("sweeper", minutes=1, setting="sweep_seconds"),
     # What is due stands in the ledger, so the outbox needs no queue beside it.
     Schedule("outbox", minutes=1, in_cloud_only=True),
     Schedule("feeds", minutes=5, in_cloud_only=True),

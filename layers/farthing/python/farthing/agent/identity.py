@@ -30,6 +30,7 @@ def peer_info_tags(agent: Agent) -> list[list[str]]:
         ["fee", str(settings.forward_fee)],
         ["fee_ppm", str(settings.forward_fee_ppm)],
         *settings.tariff.as_tags(),
+        *([] if settings.is_free else [["payments_url", settings.purses_url]]),
         *(settings.subscription_fees.as_tags() if settings.subscription_fees.models else ()),
     ]
 

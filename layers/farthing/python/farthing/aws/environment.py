@@ -9,9 +9,11 @@ from farthing.aws.connections import GatewayConnections
 from farthing.aws.meter import PowertoolsMeter
 from farthing.aws.outbound import LambdaOutbound
 from farthing.aws.recipients import SqsRecipients
+from farthing.aws.wakes import SqsWakes
 from farthing.context import Agent
 from farthing.ports.hosts import HostRules
 from farthing.ports.recipients import NoRecipientQueue, RecipientQueue
+from farthing.ports.wakes import NoWakes, Wakes
 from farthing.settings import PREFIX, Settings
 from farthing.store.dynamodb import DynamoDBEngine
 
@@ -29,7 +31,13 @@ def make_agent() -> Agent:
         relays=SocketRelays(rules),
         meter=PowertoolsMeter(settings.table_prefix),
         recipients=_recipients(os.environ.get("FARTHING_RECIPIENTS_QUEUE_URL", "")),
+        wakes=_wakes(os.environ.get("FARTHING_DELIVERIES_QUEUE_URL", "")),
     )
+
+
+def _wakes(url: str) -> Wakes:
+    """The queue, for functions that may send to it; others wake nobody."""
+    return SqsWakes(url) if url else NoWakes()
 
 
 def _recipients(url: str) -> RecipientQueue:

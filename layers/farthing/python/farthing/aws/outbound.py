@@ -6,7 +6,7 @@ import logging
 import socket
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
@@ -78,6 +78,14 @@ class HttpOutbound:
             raise OutboundFailed(str(error)) from None
         except urllib3.exceptions.HTTPError as error:
             raise OutboundFailed(type(error).__name__) from None
+
+    def side_by_side(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Calls that each send a request, at the same time."""
+        # Loaded here: few functions send several packets at once.
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(len(calls)) as threads:
+            return list(threads.map(lambda call: call(), calls))
 
     def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
         """At once, and until it is taken or the time is up."""

@@ -152,7 +152,7 @@ def send_onward(agent: Agent, packet: IncomingPacket) -> None:
     held no longer."""
     try:
         _check_time(agent, packet)
-        packet.fulfill = _exchange(agent, packet.next_hop, packet.onward)
+        packet.fulfill = send_to(agent, packet.next_hop, packet.onward)
     except BaseException:
         _release(agent, packet.hold)
         raise
@@ -179,7 +179,8 @@ def _release(agent: Agent, hold: Hold) -> None:
         log.exception("a hold was left to the sweep", extra={"peer": hold.peer})
 
 
-def _exchange(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
+def send_to(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
+    """Send a packet to a next hop. Whatever is no true fulfillment raises."""
     try:
         token = outgoing_token(agent.settings.secret, next_hop)
         seconds = _seconds_left(agent, onward)

@@ -2,9 +2,11 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
+
+T = TypeVar("T")
 
 log = logging.getLogger("farthing")
 
@@ -40,6 +42,16 @@ class Outbound(Protocol):
         """Bring a reply to the peer that asked for it, after our response to that peer where that
         is possible. It is tried again while it is not taken, for so many seconds."""
         ...
+
+
+def side_by_side(outbound: Outbound, calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Calls that each send a request, at the same time where the outbound port can; results in
+    their order. A call must not raise."""
+    together = getattr(outbound, "side_by_side", None)
+    if together is None or len(calls) < 2:
+        return [call() for call in calls]
+    found: list[T] = together(calls)
+    return found
 
 
 class NoOutbound:

@@ -10,7 +10,7 @@ owner. The numbers of subscriptions that have ended are added up under their own
 books can be audited when the records are gone.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -27,6 +27,8 @@ from farthing.btp_nips.messages import Delivery, Model
 from farthing.btp_nips.positions import Position
 from farthing.btp_nips.tokens import GRACE_SECONDS
 from farthing.nostr.filters import Filter, parse_filter
+from farthing.store.spaces import NOSTR
+from farthing.store.subscription_index import Index
 from farthing.store.table import (
     EXPIRES,
     Absent,
@@ -47,6 +49,10 @@ from farthing.store.table import (
     read_all,
 )
 
+# Leads from a new event to the subscriptions that are to be woken for it. Only those by push have
+# hints: a subscriber that pulls asks by itself.
+PAID_INDEX: Final = Index(Table.LEDGER, "paid-wanted", NOSTR, listed=True)
+
 _ACCOUNT = "account"
 _TERMS = "terms"
 _BACKLOG = "backlog"
@@ -54,8 +60,10 @@ _TOTALS = "totals"
 _ROW = "id#"
 _MESSAGE = "message"
 _PROOF = "proof"
+_REFUSED = "refused"
 _SHARDS: Final = 8
 _PROOF_SECONDS: Final = 24 * 3600
+_REFUSED_SECONDS: Final = 60
 # Records that go by themselves stay a little longer than they are needed.
 _MARGIN_SECONDS: Final = 3600
 _TEXT_REMEMBERED: Final = 4096
@@ -290,17 +298,20 @@ class PaidSubscriptions:
         new: PaidSubscription,
         *,
         holder: str | None = None,
-        keeps_lease: bool = False,
+        lease_ms: int | None = 0,
     ) -> Add:
         """The write that makes one account of another: under the old one's version, or as the
-        holder of the lease. The lease is free afterwards, unless it is kept for its holder."""
+        holder of the lease. `lease_ms` is until when the lease is held afterwards: 0 frees it, and
+        None leaves it to its holder."""
         before, after = _numbers(old), _numbers(new)
         amounts = {name: after[name] - before[name] for name in after}
         amounts = {name: amount for name, amount in amounts.items() if amount}
         was, is_now = _assigned(old), _assigned(new)
         assign = {name: value for name, value in is_now.items() if value != was[name]}
-        if not keeps_lease:
+        if lease_ms == 0:
             assign |= {"holder": "", "lease": 0}
+        elif lease_ms is not None:
+            assign["lease"] = lease_ms
         if new.gone_at:
             assign[EXPIRES] = new.gone_at
         condition = Equals("v", old.version) if holder is None else Equals("holder", holder)
@@ -358,6 +369,34 @@ class PaidSubscriptions:
         item = {"ids": backlog, "count": new.stored, EXPIRES: _gone_after(new)}
         return [Put(Table.LEDGER, pk, _BACKLOG, item)]
 
+    # Hints for fan-out
+
+    def write_hints(self, subscription: PaidSubscription) -> None:
+        """Before the subscription is open, so that no event is missed."""
+        item = {EXPIRES: _gone_after(subscription)}
+        self._engine.write_batch(
+            [Put(Table.LEDGER, *key, item) for key in self._hints(subscription)]
+        )
+
+    def forget_hints(self, subscription: PaidSubscription) -> None:
+        self._engine.write_batch([Delete(Table.LEDGER, *key) for key in self._hints(subscription)])
+
+    def _hints(self, subscription: PaidSubscription) -> list[Key]:
+        return PAID_INDEX.hints(subscription.filters, subscription.place)
+
+    def open_at(self, places: Collection[str], now: int) -> dict[str, PaidSubscription]:
+        """The subscriptions that hints name, as far as the hints still hold."""
+        keys = {place: _named(place) for place in places}
+        found = self.get_many(keys.values(), now)
+        return {
+            place: found[key]
+            for place, key in keys.items()
+            if key in found
+            and found[key].place == place
+            and found[key].is_push
+            and not found[key].state.has_ended
+        }
+
     # What is done on its own
 
     def take_lease(
@@ -382,13 +421,12 @@ class PaidSubscriptions:
         old: PaidSubscription,
         new: PaidSubscription,
         holder: str,
-        *,
-        goes_on: bool = False,
+        lease_ms: int = 0,
     ) -> bool:
-        """Write what the holder of the lease has done. False if another has taken over, and then
-        nothing is written. Who `goes_on` keeps the lease."""
+        """Write what the holder of the lease has done, and hold the lease for longer or free it.
+        False if another has taken over, and then nothing is written."""
         try:
-            self._engine.write(self.change(old, new, holder=holder, keeps_lease=goes_on))
+            self._engine.write(self.change(old, new, holder=holder, lease_ms=lease_ms))
         except ConditionFailed:
             return False
         return True
@@ -419,6 +457,15 @@ class PaidSubscriptions:
         """Whether the owner has proven in the last day that it receives at the address."""
         return self._engine.get(Table.LEDGER, f"proof#{owner}#{address}", _PROOF) is not None
 
+    def was_refused(self, owner: Owner, address: str) -> bool:
+        """Whether the address has refused a proof a moment ago."""
+        key = f"proof#{owner}#{address}", _REFUSED
+        return self._engine.get(Table.LEDGER, *key) is not None
+
+    def refuse(self, owner: Owner, address: str, now: int) -> None:
+        item = {EXPIRES: now + _REFUSED_SECONDS}
+        self._engine.write(Put(Table.LEDGER, f"proof#{owner}#{address}", _REFUSED, item))
+
     def prove(self, owner: Owner, address: str, now: int) -> None:
         item = {EXPIRES: now + _PROOF_SECONDS}
         self._engine.write(Put(Table.LEDGER, f"proof#{owner}#{address}", _PROOF, item))
@@ -447,6 +494,11 @@ def account_key(subscription: PaidSubscription) -> Key:
 
 def _pk(owner: Owner, subscription_id: str) -> str:
     return f"paid#{owner}#{subscription_id}"
+
+
+def _named(place: str) -> tuple[Owner, str]:
+    _, owner, subscription_id = place.split("#", 2)
+    return Owner(owner), subscription_id
 
 
 def _of(owner: Owner) -> str:

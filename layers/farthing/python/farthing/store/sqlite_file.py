@@ -11,13 +11,13 @@ from typing import Protocol
 
 from farthing.store import sqlite_layout, sqlite_rows
 from farthing.store.private_files import close_file, private_file
+from farthing.store.sqlite_checkpoint import Checkpoints
 from farthing.store.sqlite_units import State, Unit, apply
 from farthing.store.table import Key, StoreError, Table
 
 _WRITER_CACHE_KIB = 64 * 1024
 # Every thread that reads has one. A million events are read no faster with four times as much.
 _READER_CACHE_KIB = 16 * 1024
-_CHECKPOINT_PAGES = 16000  # pages that change often reach the database file less often
 
 
 class Parking(Protocol):
@@ -60,6 +60,7 @@ class File:
         self._writer = self._connect(_WRITER_CACHE_KIB)
         self.on_commit: Callable[[], None] = lambda: None
         self.parking: Parking | None = None
+        self._checkpoints = Checkpoints(path)
         sqlite_layout.prepare(self._writer, tables)
 
     def _connect(self, cache_kib: int) -> sqlite3.Connection:
@@ -70,7 +71,7 @@ class File:
         connection.execute("PRAGMA journal_mode = WAL")
         # FULL: a commit returns after the log is on the disk, not merely handed to the kernel.
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `sqlite_checkpoint`
         connection.execute(f"PRAGMA cache_size = -{cache_kib}")
         with self._mutex:
             self._opened.append(connection)
@@ -118,6 +119,7 @@ class File:
     def close(self, *, flush: bool = True) -> None:
         if flush:
             self.flush()
+        self._checkpoints.close()
         with self._mutex:
             opened, self._opened = self._opened, []
         for connection in opened:
@@ -221,6 +223,7 @@ class File:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
             raise
+        self._checkpoints.after_commit(self._writer, len(state.after) + len(state.changes))
         return bool(state.changes)
 
 

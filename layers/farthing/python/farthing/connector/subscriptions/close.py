@@ -38,5 +38,11 @@ class CloseMessage(SubscriberMessage):
             *end_writes(agent, ended),
         ]
 
+    def after_commit(self) -> None:
+        super().after_commit()
+        ended = self.present()
+        if ended.is_push:
+            self.agent.paid_subscriptions.forget_hints(ended)
+
     def answer(self) -> bytes:
         return close_answer(self.message.subscription_id, self.present().returned)

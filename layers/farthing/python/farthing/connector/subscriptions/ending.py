@@ -30,10 +30,13 @@ def end(agent: Agent, subscription: PaidSubscription, ending: Ending) -> PaidSub
         writes = [store.change(current, ended), *end_writes(agent, ended)]
         try:
             agent.engine.transact(writes)
-            return ended
         except (TransactionCancelled, Contended):
             found = store.get(current.owner, current.id, agent.now)
             if found is None:
                 return None
             current = found
+        else:
+            if current.is_push:
+                store.forget_hints(current)
+            return ended
     raise Contended("the subscription is being changed by others")

@@ -44,7 +44,8 @@ class SubscriberMessage(Purchase):
     def __init__(self, agent: Agent, packet: IncomingPacket) -> None:
         super().__init__(agent, packet)
         self.digest = sha256(self.prepare.data).hexdigest()
-        self.subscription: PaidSubscription | None = None  # as it stands when we answer
+        self.subscription: PaidSubscription | None = None  # as planned
+        self._found: PaidSubscription | None = None
         self.noted: Message | None = None
 
     @classmethod
@@ -154,9 +155,11 @@ class SubscriberMessage(Purchase):
         return round(expires * 1000) - self.agent.now_ms
 
     def present(self) -> PaidSubscription:
-        """The subscription as it stands, for the answer."""
-        if self.subscription is None:
-            self.subscription = self._look().subscription
-        if self.subscription is None:
+        """The subscription as it stands: as planned, or for a repetition as it is found."""
+        if self.subscription is not None:
+            return self.subscription
+        if self._found is None:
+            self._found = self._look().subscription
+        if self._found is None:
             raise RelayError("the subscription is no longer there")
-        return self.subscription
+        return self._found

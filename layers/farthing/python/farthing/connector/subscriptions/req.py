@@ -54,12 +54,13 @@ class Beginning(NamedTuple):
 
 class ReqMessage(SubscriberMessage):
     message: Req
-    intent: Intent
+    intent: Intent | None = None
     messages: Sequence[Written] = ()
     more: bool = False
     shown_position: Position | None = None
     _backlog: bytes | None = None
     _ending: Ending | None = None
+    _stale: PaidSubscription | None = None  # what led to it is out of date
 
     def check(self) -> None:
         super().check()
@@ -120,6 +121,7 @@ class ReqMessage(SubscriberMessage):
             most=settings.subscription_max,
             most_of_peer=settings.subscription_per_peer,
         )
+        self._lead_to(after, None)
         self.subscription = after
         return [*writes, self._noted(start), *along]
 
@@ -206,9 +208,18 @@ class ReqMessage(SubscriberMessage):
         after, more = self._pull(new, start)
         store = self.agent.paid_subscriptions
         keeps_lease = self.intent is Intent.TOP_UP and start is None and new.is_push
+        self._lead_to(after, old)
         self.subscription = after
-        change = store.change(old, after, keeps_lease=keeps_lease)
+        change = store.change(old, after, lease_ms=None if keeps_lease else 0)
         return [change, *along, self._noted(start), *more]
+
+    def _lead_to(self, new: PaidSubscription, old: PaidSubscription | None) -> None:
+        """Have events find a subscription by push, from before the moment it is open. What led to
+        it before goes afterwards."""
+        is_same = old is not None and old.is_push and old.place == new.place
+        if new.is_push and not (is_same and old is not None and old.expires_at == new.expires_at):
+            self.agent.paid_subscriptions.write_hints(new)
+        self._stale = old if old is not None and old.is_push and not is_same else None
 
     def _noted(self, start: Position | None) -> TransactWrite:
         store = self.agent.paid_subscriptions
@@ -350,6 +361,8 @@ class ReqMessage(SubscriberMessage):
         if self._ending is not None and self.intent is Intent.CREATE:
             ended = end(self.agent, self._opened(), self._ending)
             self.subscription = ended or self.subscription
+        if self._stale is not None:
+            self.agent.paid_subscriptions.forget_hints(self._stale)
         self._wake()
 
     def _opened(self) -> PaidSubscription:
@@ -361,6 +374,9 @@ class ReqMessage(SubscriberMessage):
 
     def _wake(self) -> None:
         """Deliver by push what is there to deliver."""
+        found = self.present()
+        if found.is_push and self.intent is not Intent.STATUS:
+            self.agent.wakes.wake(found.owner, found.id)
 
     def answer(self) -> bytes:
         if self.subscription is not None:

@@ -1,0 +1,91 @@
+"""What other relays deliver to subscriptions of ours: kept before it is fulfilled, and fulfilled
+only where somebody here waits for it."""
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any, Self
+
+from farthing.btp_nips.conditions import delivery_fulfillment, fulfils
+from farthing.btp_nips.errors import InvalidAmount, InvalidBody, UnexpectedMessage, UnknownCondition
+from farthing.btp_nips.messages import Auth, EventMessage, Message, delivered_for
+from farthing.connector.incoming import IncomingPacket
+from farthing.connector.purchase import Purchase
+from farthing.context import Agent
+from farthing.ilp.condition import InvalidPubkey, Scheme
+from farthing.nostr.events import InvalidEvent, verify
+from farthing.store.outgoing_subscriptions import Outgoing
+from farthing.store.payment import Payment
+from farthing.store.receipts import Purpose, Receipt, Subscribed
+from farthing.store.table import TransactWrite
+
+
+def awaited(agent: Agent, message: Message) -> Outgoing | None:
+    """The subscription of ours that a message is for."""
+    named = delivered_for(message)
+    return None if named is None else agent.outgoing_subscriptions.get(*named)
+
+
+class IncomingDelivery(Purchase):
+    message: Message
+    outgoing: Outgoing
+    is_revenue = False
+
+    @classmethod
+    def read(cls, agent: Agent, packet: IncomingPacket) -> Self:
+        raise NotImplementedError("envelopes are read by their receiver")
+
+    @classmethod
+    def of(cls, agent: Agent, packet: IncomingPacket, message: Message) -> Self:
+        outgoing = awaited(agent, message)
+        if outgoing is None:
+            raise UnexpectedMessage("nobody here waits for this message")
+        purchase = cls(agent, packet)
+        purchase.message, purchase.outgoing = message, outgoing
+        return purchase
+
+    @property
+    def purpose(self) -> Purpose:
+        return Subscribed(self.outgoing.relay, self.outgoing.id, len(self.prepare.data))
+
+    def check(self) -> None:
+        if self.prepare.amount:
+            raise InvalidAmount(f"a delivery carries no money, got {self.prepare.amount}")
+        if isinstance(self.message, EventMessage):
+            try:
+                verify(self.message.event)
+            except InvalidEvent as error:
+                raise InvalidBody(f"event: {error}") from None
+
+    def find_fulfillment(self) -> tuple[Scheme, bytes] | None:
+        secret = bytes.fromhex(self.agent.settings.secret_key)
+        relay = bytes.fromhex(self.outgoing.relay)
+        try:
+            fulfillment = delivery_fulfillment(secret, relay, self.prepare.data)
+        except InvalidPubkey:
+            raise UnknownCondition("the relay's key is none") from None
+        if not fulfils(fulfillment, self.prepare.condition):
+            raise UnknownCondition("the condition was not made by the relay for us")
+        return Scheme.AUTHOR, fulfillment
+
+    def reads(self, receipt: Receipt) -> Sequence[Callable[[], Any]]:
+        return ()
+
+    def is_repeat(self, receipt: Receipt, found: Sequence[Any]) -> bool:
+        return False
+
+    def was_committed(self, receipt: Receipt) -> bool:
+        return False
+
+    def writes(self) -> Sequence[TransactWrite]:
+        if isinstance(self.message, Auth):
+            return ()
+        digest = sha256(self.prepare.data).hexdigest()
+        position = self.message.metadata.position
+        data, now_ms = self.prepare.data, self.agent.now_ms
+        return [
+            self.agent.outgoing_subscriptions.arrival(self.outgoing, data, digest, position, now_ms)
+        ]
+
+    def commit(self, payment: Payment) -> None:
+        for write in self.writes():
+            self.agent.engine.write(write)  # type: ignore[arg-type]

@@ -1,0 +1,368 @@
+"""Delivery by push: packets of amount 0 to the subscriber's address, in order, each drawn for when
+its true fulfillment is here.
+
+One caller at a time serves a subscription: it holds the lease. It commits after every ten events,
+and a commit fails where somebody else has taken over, so nothing is drawn twice. Who comes while
+another is at work goes away: the holder looks once more after it has left.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from secrets import SystemRandom, token_hex
+from typing import Final, NamedTuple
+
+from farthing.btp_nips.account import Account, Step, Stop, hand_out
+from farthing.btp_nips.codec import Written
+from farthing.btp_nips.conditions import fulfillment_for
+from farthing.btp_nips.fees import (
+    LOW_CREDIT,
+    LOW_CREDIT_FEES,
+    CreditLevel,
+    credit_level,
+    low_credit_text,
+    refill,
+)
+from farthing.btp_nips.identity import Owner
+from farthing.btp_nips.lifecycle import Ending, after_eose
+from farthing.btp_nips.positions import Position
+from farthing.btp_nips.retries import (
+    NextStep,
+    after_reject,
+    has_given_up,
+    is_not_wanted,
+    retry_delay,
+)
+from farthing.connector.sending import send_free
+from farthing.connector.subscriptions.answering import messages_of, token_of
+from farthing.connector.subscriptions.ending import end
+from farthing.connector.subscriptions.pulling import last_words
+from farthing.connector.subscriptions.reading import Found, Reading
+from farthing.context import Agent
+from farthing.ilp.packet import Code, final
+from farthing.ilp.reject import NextHopRejected, Rejected
+from farthing.ports.meter import Metric
+from farthing.ports.outbound import side_by_side
+from farthing.store.paid_subscriptions import PaidSubscription, Trouble
+from farthing.store.table import TransactionCancelled
+
+_COMMIT_AFTER: Final = 10  # events
+_LEASE_MS: Final = 60_000
+_RENEW_MS: Final = 25_000  # a lease that has less left is renewed before the next packet
+_AT_WORK_MS: Final = 40_000  # then somebody else goes on: calls have an end
+_CLOSED_ATTEMPTS: Final = 5
+_NO_REPLAY_LIMIT: Final = 2**62  # what is sent again was not fulfilled
+
+# What ends a subscription when no more can be handed out.
+_ENDINGS: Final = {Stop.CREDIT: Ending.CREDIT, Stop.EVENTS: Ending.EVENTS}
+
+_random = SystemRandom()
+
+
+class Parcel(NamedTuple):
+    """A packet to send, and the account when it is fulfilled."""
+
+    position: Position
+    message: Written
+    account: Account
+    is_eose: bool = False
+    is_event: bool = False
+
+
+def deliver(agent: Agent, owner: Owner, subscription_id: str) -> None:
+    """Send a subscription what it has not had yet."""
+    while True:
+        delivery = _lease(agent, owner, subscription_id)
+        try:
+            if delivery is None or not delivery.run():
+                return
+        except _LeaseLost:
+            return
+
+
+def _lease(agent: Agent, owner: Owner, subscription_id: str) -> "_Delivery | None":
+    holder, now_ms = token_hex(8), agent.now_ms
+    found = agent.paid_subscriptions.take_lease(
+        owner, subscription_id, holder, now_ms, now_ms + _LEASE_MS
+    )
+    if found is not None:
+        return _Delivery(agent, found, holder)
+    standing = agent.paid_subscriptions.get(owner, subscription_id, agent.now)
+    if standing is not None:
+        # Should the holder be dead, somebody has to look when its lease is over.
+        over = (now_ms // _LEASE_MS + 2) * _LEASE_MS
+        agent.paid_subscriptions.wake_at(standing, over)
+    return None
+
+
+class _LeaseLost(Exception):
+    """Somebody else serves the subscription by now, or it has ended."""
+
+
+class _Delivery:
+    """One caller at work, with the lease in hand. `old` is committed, `new` is done."""
+
+    def __init__(self, agent: Agent, subscription: PaidSubscription, holder: str) -> None:
+        self._agent = agent
+        self._store = agent.paid_subscriptions
+        self._holder = holder
+        self._old = self._new = subscription
+        self._lease_ms = agent.now_ms + _LEASE_MS
+        self._began_ms = agent.now_ms
+        self._events = 0  # not committed yet
+
+    def run(self) -> bool:
+        """Whether there is more to do at once."""
+        subscription, now = self._old, self._agent.now
+        if not subscription.is_push or (subscription.state.has_ended and subscription.is_told):
+            self._leave()
+            return False
+        if subscription.state.has_ended:
+            self._say_goodbye()
+            return False
+        if not subscription.may_deliver(now):
+            self._leave()
+            self._end(Ending.TTL)
+            return False
+        backlog = b""
+        if not subscription.account.cursor.is_live:
+            backlog = self._store.backlog(subscription)
+        reading = Reading(self._agent, subscription, backlog, subscription.account.cursor)
+        return self._send_all(reading)
+
+    # The way of one wake
+
+    def _send_all(self, reading: Reading) -> bool:
+        while found := reading.take(self._old.agreed.window):
+            self._keep_lease()
+            if not self._send(found):
+                return False
+            if self._agent.now_ms - self._began_ms > _AT_WORK_MS:
+                self._commit()
+                self._agent.wakes.wake(self._old.owner, self._old.id)
+                return False
+        cursor = max(self._new.account.cursor, reading.reached)
+        self._new = replace(self._new, account=self._new.account.moved_to(cursor))
+        self._warn()
+        self._commit()
+        return self._is_behind()
+
+    def _send(self, found: Sequence[Found]) -> bool:
+        """Send what was found, as many packets at once as the window allows. False if this was the
+        end of the work."""
+        parcels, stop = self._parcels(found)
+        calls = [partial(self._try, each.message) for each in parcels]
+        outcomes = side_by_side(self._agent.outbound, calls)
+        for parcel, code in zip(parcels, outcomes, strict=True):
+            if code is not None:
+                return self._fail(parcel, code)
+            self._fulfilled(parcel)
+        if stop is not None:
+            self._commit()
+            self._end(_ENDINGS[stop])
+            return False
+        if self._events >= _COMMIT_AFTER:
+            self._warn()
+            self._commit(goes_on=True)
+        return True
+
+    def _parcels(self, found: Sequence[Found]) -> tuple[list[Parcel], Stop | None]:
+        """The packets, as far as terms and credit allow."""
+        account, terms = self._new.account, self._new.terms
+        parcels: list[Parcel] = []
+        for each in found:
+            message, is_event = self._message(each, account)
+            if is_event and account.credit < terms.event_fee:
+                added = self._refill(account.credit)
+                account = replace(account, credit=account.credit + added)
+            outcome = hand_out(
+                account, terms, [Step(each.position, is_event)], purse=0,
+                max_replays=_NO_REPLAY_LIMIT,
+            )  # fmt: skip
+            if outcome.stop is not None:
+                return parcels, outcome.stop
+            account = outcome.account
+            parcels.append(Parcel(each.position, message, account, each.is_eose, is_event))
+        return parcels, None
+
+    def _message(self, found: Found, account: Account) -> tuple[Written, bool]:
+        """The message, and whether a fee is drawn for it."""
+        messages, event = messages_of(self._agent, self._new), found.event
+        if event is None:
+            token = token_of(self._agent, self._new, found.position)
+            stored = self._new.stored
+            return messages.eose(found.position, stored, token, account.credit), False
+        fee = self._new.terms.event_fee
+        whole = messages.event(found.position, event.json, event.created_at, fee)
+        if whole.fits:
+            return whole, True
+        return messages.too_large(found.position, event.id, event.created_at), False
+
+    def _try(self, message: Written) -> str | None:
+        """Send a message. None if it was fulfilled, else the code of the reject."""
+        agent, subscription = self._agent, self._old
+        data = message.envelope
+        secret = bytes.fromhex(agent.settings.secret_key)
+        fulfillment = fulfillment_for(subscription.owner, secret, data)
+        address, wait = subscription.agreed.reply_to, agent.settings.subscription_packet_ms
+        try:
+            send_free(agent, address, data, fulfillment, wait)
+        except NextHopRejected as rejected:
+            return rejected.reject.code
+        except Rejected as rejected:
+            # A preimage that is none proves nothing about the subscriber.
+            is_forged = rejected.code == Code.F05_WRONG_CONDITION
+            return Code.T01_PEER_UNREACHABLE if is_forged else rejected.code
+        return None
+
+    def _fulfilled(self, parcel: Parcel) -> None:
+        state = after_eose(self._new.state) if parcel.is_eose else self._new.state
+        self._new = replace(self._new, account=parcel.account, state=state, trouble=Trouble())
+        self._events += 1
+        if parcel.is_event:
+            self._agent.meter.count(Metric.EVENTS_DELIVERED)
+
+    # Credit
+
+    def _refill(self, credit: int) -> int:
+        """Draw credit for further events from the owner's purse; 0 if it has too little. Drawn
+        before a packet leaves: what is delivered is always paid for."""
+        agent = self._agent
+        funds = agent.subscription_funds.of(self._new.owner)
+        amount = refill(credit, funds.drawable, self._new.terms.event_fee)
+        if not amount:
+            return 0
+        self._commit(goes_on=True)
+        account = replace(self._new.account, credit=self._new.account.credit + amount)
+        after = replace(self._new, account=account, refilled=self._new.refilled + amount)
+        change = self._store.change(
+            self._old, after, holder=self._holder, lease_ms=self._next_lease()
+        )
+        moved = agent.subscription_funds.move(
+            funds, after.id, drawn=amount, returned=0, time_ms=agent.now_ms
+        )
+        try:
+            agent.engine.transact([change, *moved])
+        except TransactionCancelled:
+            # The purse has paid for something else meanwhile, or the lease is gone.
+            self._leave()
+            agent.wakes.wake(after.owner, after.id)
+            raise _LeaseLost from None
+        self._old = self._new = after
+        return amount
+
+    def _warn(self) -> None:
+        """One NOTICE when little credit is left."""
+        subscription = self._new
+        fee, credit = subscription.terms.event_fee, subscription.account.credit
+        if not fee or subscription.is_low or credit >= LOW_CREDIT_FEES * fee:
+            return
+        drawable = self._agent.subscription_funds.of(subscription.owner).drawable
+        if credit_level(credit, drawable, fee) is CreditLevel.ENOUGH:
+            return
+        self._new = replace(subscription, is_low=True)
+        text = low_credit_text(credit, drawable, fee)
+        self._try(messages_of(self._agent, subscription).notice(LOW_CREDIT, text, self._agent.now))
+
+    # Ends
+
+    def _end(self, ending: Ending) -> None:
+        ended = end(self._agent, self._new, ending)
+        if ended is not None:
+            self._agent.wakes.wake(ended.owner, ended.id)
+
+    def _say_goodbye(self) -> None:
+        """CLOSED, to the owner of a subscription that has ended."""
+        subscription = self._old
+        left = 0
+        if subscription.ending == Ending.CREDIT:
+            left = self._agent.subscription_funds.of(subscription.owner).drawable
+        ending = Ending(subscription.ending)
+        codes = [self._try(each) for each in last_words(self._agent, subscription, ending, left)]
+        attempts = subscription.trouble.attempts + 1
+        is_over = codes[-1] is None or final(codes[-1]) or attempts >= _CLOSED_ATTEMPTS
+        trouble = replace(subscription.trouble, attempts=attempts)
+        self._new = replace(subscription, is_told=is_over, trouble=trouble)
+        self._commit()
+        if not is_over:
+            self._wake_later(attempts)
+
+    # Failures
+
+    def _fail(self, parcel: Parcel, code: str) -> bool:
+        agent, now = self._agent, self._agent.now
+        trouble = self._new.trouble
+        trouble = Trouble(
+            failures=trouble.failures + 1,
+            since=trouble.since or now,
+            refusals=trouble.refusals + 1 if is_not_wanted(code) else 0,
+            attempts=trouble.attempts + 1 if final(code) else trouble.attempts,
+        )
+        settings = agent.settings
+        step = after_reject(
+            code,
+            attempts=trouble.attempts,
+            not_wanted_in_a_row=trouble.refusals,
+            most=settings.subscription_attempts,
+        )
+        if has_given_up(trouble.since, now, settings.subscription_give_up_seconds):
+            step = NextStep.CLOSE
+        if step is NextStep.SKIP:
+            self._skip(parcel)
+            return True
+        self._new = replace(self._new, trouble=trouble)
+        self._commit()
+        if step is NextStep.CLOSE:
+            self._end(Ending.UNREACHABLE)
+        else:
+            self._wake_later(trouble.failures)
+        return False
+
+    def _skip(self, parcel: Parcel) -> None:
+        """Pass over what its receiver does not take. Nothing is drawn for it."""
+        state = after_eose(self._new.state) if parcel.is_eose else self._new.state
+        account = self._new.account.moved_to(parcel.position)
+        self._new = replace(self._new, account=account, state=state, trouble=Trouble())
+        self._events += 1
+
+    def _wake_later(self, failures: int) -> None:
+        delay = retry_delay(failures, _random.random())
+        at_ms = self._agent.now_ms + round(delay * 1000)
+        self._store.wake_at(self._new, at_ms)
+        self._agent.wakes.wake(self._new.owner, self._new.id, delay)
+
+    # The lease
+
+    def _next_lease(self) -> int:
+        self._lease_ms = self._agent.now_ms + _LEASE_MS
+        return self._lease_ms
+
+    def _keep_lease(self) -> None:
+        """Have the lease for long enough to send a packet and to commit it."""
+        left = self._lease_ms - self._agent.now_ms
+        if left < max(_RENEW_MS, 2 * self._agent.settings.subscription_packet_ms):
+            self._write(self._next_lease())
+
+    def _commit(self, *, goes_on: bool = False) -> None:
+        """Write what was done, and keep the lease or free it. Raises _LeaseLost."""
+        if self._new != self._old:
+            self._write(self._next_lease() if goes_on else 0)
+        elif not goes_on:
+            self._leave()
+
+    def _write(self, lease_ms: int) -> None:
+        if not self._store.commit(self._old, self._new, self._holder, lease_ms):
+            raise _LeaseLost
+        spent = self._new.account.spent - self._old.account.spent
+        if spent:
+            self._agent.meter.count(Metric.REVENUE, spent)
+        self._old = self._new
+        self._events = 0
+
+    def _leave(self) -> None:
+        self._store.leave(self._old.owner, self._old.id, self._holder)
+
+    def _is_behind(self) -> bool:
+        """Whether something has come that nobody was woken for, because we were at work."""
+        reading = Reading(self._agent, self._new, b"", self._new.account.cursor)
+        return bool(reading.take(1))

@@ -1,0 +1,41 @@
+"""What is due: subscriptions whose time is over end, and those that wait for another attempt are
+woken."""
+
+from itertools import islice
+
+from farthing.btp_nips.lifecycle import Ending
+from farthing.connector.subscriptions.ending import end
+from farthing.context import Agent
+from farthing.store.paid_subscriptions import PaidSubscription
+
+_AT_ONCE = 100
+
+
+def sweep_subscriptions(agent: Agent) -> int:
+    """Act on everything that is due. How many have ended."""
+    ended = 0
+    dues = iter(agent.paid_subscriptions.due_until(agent.now_ms))
+    while some := list(islice(dues, _AT_ONCE)):
+        found = agent.paid_subscriptions.get_many([(due.owner, due.id) for due in some], agent.now)
+        ended += sum(_sweep(agent, each) for each in found.values())
+        agent.paid_subscriptions.forget_due(some)
+    return ended
+
+
+def _sweep(agent: Agent, subscription: PaidSubscription) -> bool:
+    has_ended = False
+    if not subscription.state.has_ended and agent.now >= subscription.expires_at:
+        has_ended = end(agent, subscription, Ending.TTL) is not None
+    if subscription.is_push and not subscription.is_told:
+        agent.wakes.wake(subscription.owner, subscription.id)
+    return has_ended
+
+
+def wake_all(agent: Agent) -> int:
+    """Wake every subscription by push, after a start: wakes that this process had are gone."""
+    woken = 0
+    for each in agent.paid_subscriptions.all(agent.now):
+        if each.is_push and not each.is_told:
+            agent.wakes.wake(each.owner, each.id)
+            woken += 1
+    return woken

@@ -1,0 +1,405 @@
+"""Subscriptions by push: the proof of the address, order, draws by true fulfillments, failures."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from farthing.agent.audit import audit
+from farthing.btp_nips.codec import decode
+from farthing.btp_nips.identity import key_owner
+from farthing.btp_nips.messages import Auth, Closed, Eose, Model, Notice
+from farthing.connector.subscriptions.pushing import deliver
+from farthing.connector.subscriptions.sweeping import sweep_subscriptions, wake_all
+from farthing.context import Agent
+from farthing.ilp.packet import Code, Prepare, Reject
+from farthing.ports.outbound import OutboundTimeout
+from farthing.store.counting import CountingEngine
+from farthing.store.paid_subscriptions import PaidSubscription
+from farthing.store.sqlite import SqliteEngine
+from tests.ilp.paying import posted, send
+from tests.relay.world import ALICE, OWNER, Clock
+from tests.subscriptions.world import (
+    NOTES,
+    SUBSCRIBER,
+    Answer,
+    Subscriber,
+    Wire,
+    befriend,
+    expect,
+    ids,
+    inbox,
+    joined,
+    note,
+    publish,
+    received,
+    refusal,
+    store_notes,
+    wakes_of,
+)
+
+
+@dataclass
+class Town:
+    """A relay, and an agent that subscribes to it."""
+
+    relay: Agent
+    agent: Agent
+    wire: Wire
+    subscriber: Subscriber
+    clock: Clock
+
+    def subscribe(self, amount: int = 2000, **given: object) -> Answer:
+        expect(self.agent, self.relay)
+        options = {"model": Model.STREAMING, "reply_to": "g.bob", **given}
+        answer = self.subscriber.subscribe(amount, **options)  # type: ignore[arg-type]
+        self.serve()
+        return answer
+
+    def serve(self, *, also_later: bool = False) -> None:
+        wakes_of(self.relay).serve(self.relay, also_later=also_later)
+
+    @property
+    def standing(self) -> PaidSubscription:
+        owner = key_owner(self.subscriber.pubkey)
+        found = self.relay.paid_subscriptions.get(owner, "s1", self.relay.now)
+        assert found is not None
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        return [type(each).__name__ for each in inbox(self.agent, self.relay)]
+
+    def refuse(self, code: Code, times: int = 10**9) -> None:
+        """Have the subscriber's packets rejected on their way, so many times."""
+        left = iter(range(times))
+
+        def before(_url: str, prepare: Prepare) -> Reject | None:
+            if prepare.destination == "g.bob" and next(left, None) is not None:
+                return Reject(code, "g.bob", "no", b"")
+            return None
+
+        self.wire.before = before
+
+
+@pytest.fixture
+def town(tmp_path: Path, clock: Clock) -> Iterator[Town]:
+    engines = [SqliteEngine(tmp_path / name, clock=clock) for name in ("relay", "bob")]
+    wire = Wire()
+    relay = joined(engines[0], clock, wire, "relay", OWNER)
+    bob = joined(engines[1], clock, wire, "bob", SUBSCRIBER)
+    there, _ = befriend(relay, bob, wire)
+    yield Town(relay, bob, wire, Subscriber(relay, SUBSCRIBER, there), clock)
+    for engine in engines:
+        engine.close()
+
+
+def test_stored_events_eose_and_new_events_arrive_in_order(town: Town) -> None:
+    stored = store_notes(town.relay, 3)
+
+    town.subscribe()
+    new = publish(town.relay, note(), note(kind=7), note())
+    town.serve()
+
+    assert town.names == ["EventMessage"] * 3 + ["Eose"] + ["EventMessage"] * 2
+    assert received(town.agent, town.relay) == ids([*stored, new[0], new[2]])
+    assert town.standing.account.credit == 1000 - 50
+    assert town.standing.state == "active"
+    assert audit(town.relay).differences == []
+    assert audit(town.agent).differences == []
+    eose = inbox(town.agent, town.relay)[3]
+    assert isinstance(eose, Eose)
+    assert (eose.event_count, eose.credit) == (3, 970)
+
+
+def test_the_address_is_proven_before_money_moves_and_once_a_day(town: Town) -> None:
+    town.subscribe()
+    town.subscriber.subscribe(1160, "s2", reply_to="g.bob")
+
+    proofs = [p for _, p in town.wire.seen if isinstance(decode(p.data), Auth)]
+    assert [(each.amount, each.destination) for each in proofs] == [(0, "g.bob")]
+    town.clock.now += 24 * 3600
+    expect(town.agent, town.relay, "s3")
+    town.subscriber.subscribe(1160, "s3", reply_to="g.bob")
+    proofs = [p for _, p in town.wire.seen if isinstance(decode(p.data), Auth)]
+    assert len(proofs) == 2
+
+
+def test_a_victim_of_a_forged_reply_to_sees_one_packet_and_no_money_moves(town: Town) -> None:
+    thief = Subscriber(town.relay, ALICE, town.subscriber.peer)
+
+    for number in range(5):
+        message = thief.req(f"s{number}", [NOTES], reply_to="g.bob")
+        assert refusal(thief.send(message, 1160)) == ("F99", "address_unproven")
+
+    assert len(town.wire.seen) == 1
+    assert posted(town.relay, town.subscriber.peer) == 0
+    assert list(town.relay.paid_subscriptions.all(town.relay.now)) == []
+
+
+def test_no_answer_to_the_proof(town: Town) -> None:
+    town.refuse(Code.T01_PEER_UNREACHABLE)
+    message = town.subscriber.req(filters=[NOTES], reply_to="g.bob")
+
+    assert refusal(town.subscriber.send(message, 1160)) == ("T01", "address_unproven")
+    assert posted(town.relay, town.subscriber.peer) == 0
+
+
+@pytest.mark.parametrize("address", ["g.relay", "g.relay.x", "peer.bob", "g.nowhere"])
+def test_addresses_that_nothing_is_sent_to(town: Town, address: str) -> None:
+    message = town.subscriber.req(filters=[NOTES], reply_to=address)
+
+    assert refusal(town.subscriber.send(message, 1160)) == ("F99", "address_unproven")
+    assert town.wire.seen == []
+
+
+def test_a_delivery_that_nobody_awaits_is_refused(town: Town) -> None:
+    """The agent has noted nothing: it does not even prove its address."""
+    message = town.subscriber.req(filters=[NOTES], reply_to="g.bob")
+
+    assert refusal(town.subscriber.send(message, 1160)) == ("F99", "address_unproven")
+
+
+def test_a_delivery_sent_back_to_the_relay_does_not_give_its_preimage(town: Town) -> None:
+    store_notes(town.relay, 1)
+    town.subscribe()
+    packets = [prepare for _, prepare in town.wire.seen]
+
+    for prepare in packets:
+        reflected = replace(prepare, destination="g.relay")
+        reply = send(town.relay, reflected, town.subscriber.peer)
+        assert isinstance(reply, Reject)
+
+
+def test_credit_that_is_gone_closes_with_a_notice(town: Town) -> None:
+    store_notes(town.relay, 3)
+
+    town.subscribe(1025)
+
+    assert town.names == ["EventMessage"] * 2 + ["Notice", "Closed"]
+    gone, closed = inbox(town.agent, town.relay)[2:]
+    assert isinstance(gone, Notice)
+    assert gone.message.startswith("[payment_insufficient] ")
+    assert isinstance(closed, Closed)
+    assert closed.reason == "Subscription credit is used up"
+    assert town.relay.purses.get(town.subscriber.pubkey).left == 5
+    assert town.standing.is_told
+    assert audit(town.relay).differences == []
+
+
+def test_credit_is_refilled_from_the_purse_before_a_packet_leaves(town: Town) -> None:
+    town.relay.purses.grant(town.subscriber.pubkey, 1500, town.relay.now_ms, "grant")
+    store_notes(town.relay, 4)
+
+    town.subscribe(1010)
+
+    assert len(received(town.agent, town.relay)) == 4
+    assert town.standing.account.credit == 10 + 1000 - 40
+    assert town.relay.purses.get(town.subscriber.pubkey).left == 500
+    assert audit(town.relay).differences == []
+
+
+def test_what_is_not_fulfilled_is_not_drawn_for_and_comes_again(town: Town) -> None:
+    town.subscribe()
+    town.refuse(Code.T01_PEER_UNREACHABLE, times=1)
+    events = publish(town.relay, note(), note())
+    town.serve()
+
+    assert received(town.agent, town.relay) == []
+    assert town.standing.account.credit == 1000
+    assert town.standing.trouble.failures == 1
+    town.serve(also_later=True)
+    assert received(town.agent, town.relay) == ids(events)
+    assert town.standing.account.credit == 980
+    assert town.standing.trouble.failures == 0
+
+
+def test_a_lost_answer_is_drawn_for_once(town: Town) -> None:
+    """The subscriber has fulfilled, and we never heard of it."""
+    town.subscribe()
+    lost = iter([True])
+
+    def after(_url: str, prepare: Prepare) -> None:
+        if prepare.destination == "g.bob" and next(lost, False):
+            raise OutboundTimeout("lost")
+
+    town.wire.after = after
+    events = publish(town.relay, note())
+    town.serve()
+    assert town.standing.account.credit == 1000
+    town.serve(also_later=True)
+
+    assert received(town.agent, town.relay) == ids(events)
+    assert town.standing.account.credit == 990
+    packets = [p.data for _, p in town.wire.seen if p.destination == "g.bob"]
+    assert packets[-1] == packets[-2]  # the same position gives the same bytes
+
+
+def test_an_event_that_is_refused_five_times_is_skipped_unpaid(town: Town) -> None:
+    town.subscribe()
+    town.refuse(Code.F00_BAD_REQUEST, times=5)
+    events = publish(town.relay, note(), note())
+    town.serve(also_later=True)
+
+    assert received(town.agent, town.relay) == [events[1].id]
+    assert town.standing.account.credit == 990
+
+
+@pytest.mark.parametrize("code", ["F02", "F06", "F07"])
+def test_three_refusals_in_a_row_close(town: Town, code: str) -> None:
+    town.subscribe()
+    town.refuse(Code(code), times=3)
+    publish(town.relay, note())
+    town.serve(also_later=True)
+
+    assert town.standing.ending == "Subscriber is unreachable"
+    assert town.names == ["Eose", "Closed"]
+    assert town.relay.purses.get(town.subscriber.pubkey).left == 1000
+    assert audit(town.relay).differences == []
+
+
+def test_an_hour_without_a_fulfillment_closes(town: Town) -> None:
+    town.subscribe(ttl=86400)
+    town.refuse(Code.T01_PEER_UNREACHABLE)
+    publish(town.relay, note())
+    town.serve()
+    town.clock.now += 3600
+    town.serve(also_later=True)
+
+    assert town.standing.ending == "Subscriber is unreachable"
+
+
+def test_the_end_of_its_time_is_told(town: Town) -> None:
+    town.subscribe(ttl=60)
+    publish(town.relay, note())
+    town.clock.now += 60
+    town.serve()
+    sweep_subscriptions(town.relay)
+    town.serve()
+
+    assert town.names == ["Eose", "Closed"]
+    closed = inbox(town.agent, town.relay)[-1]
+    assert isinstance(closed, Closed)
+    assert closed.reason == "Subscription TTL expired"
+    assert town.standing.state == "expired"
+    assert town.relay.purses.get(town.subscriber.pubkey).left == 1000
+
+
+def test_close_ends_deliveries(town: Town) -> None:
+    town.subscribe()
+    assert town.subscriber.close()["credit"] == "1000"
+    publish(town.relay, note())
+    town.serve()
+
+    assert town.names == ["Eose"]
+    assert wakes_of(town.relay).waiting == {}
+
+
+def test_a_lease_that_was_taken_over_draws_nothing_twice(town: Town) -> None:
+    """The first holder sends a packet and is overtaken before it commits."""
+    town.subscribe()
+    (event,) = publish(town.relay, note())
+    overtaken = iter([True])
+
+    def after(_url: str, prepare: Prepare) -> None:
+        if prepare.destination == "g.bob" and next(overtaken, False):
+            town.clock.now += 61
+            deliver(town.relay, key_owner(town.subscriber.pubkey), "s1")
+
+    town.wire.after = after
+    town.serve()
+
+    assert received(town.agent, town.relay) == [event.id]
+    assert town.standing.account.credit == 990
+    assert audit(town.relay).differences == []
+
+
+def test_a_closed_subscription_is_not_drawn_for_late(town: Town) -> None:
+    town.subscribe()
+    publish(town.relay, note())
+    closing = iter([True])
+
+    def after(_url: str, prepare: Prepare) -> None:
+        if prepare.destination == "g.bob" and next(closing, False):
+            assert town.subscriber.close()["credit"] == "1000"
+
+    town.wire.after = after
+    town.serve()
+
+    assert town.relay.purses.get(town.subscriber.pubkey).left == 1000
+    assert audit(town.relay).differences == []
+
+
+def test_a_top_up_during_a_delivery_disturbs_nothing(town: Town) -> None:
+    town.subscribe()
+    publish(town.relay, note())
+    paying = iter([True])
+
+    def after(_url: str, prepare: Prepare) -> None:
+        if prepare.destination == "g.bob" and next(paying, False):
+            town.subscriber.top_up(500)
+
+    town.wire.after = after
+    town.serve()
+
+    assert town.standing.account.credit == 1490
+    assert len([p for _, p in town.wire.seen if p.destination == "g.bob"]) == 3
+
+
+def test_after_a_crash_everybody_is_woken(town: Town) -> None:
+    town.subscribe()
+    events = publish(town.relay, note())
+    wakes_of(town.relay).waiting.clear()
+
+    assert wake_all(town.relay) == 1
+    town.serve()
+    assert received(town.agent, town.relay) == ids(events)
+
+
+def test_a_lease_left_by_a_crash_is_over_by_itself(town: Town) -> None:
+    town.subscribe()
+    owner = key_owner(town.subscriber.pubkey)
+    now = town.relay.now_ms
+    assert town.relay.paid_subscriptions.take_lease(owner, "s1", "dead", now, now + 60_000)
+    events = publish(town.relay, note())
+    town.serve()
+    assert received(town.agent, town.relay) == []
+
+    town.clock.now += 121
+    sweep_subscriptions(town.relay)
+    town.serve()
+    assert received(town.agent, town.relay) == ids(events)
+
+
+def test_packets_in_the_window_are_charged_in_order(town: Town) -> None:
+    town.subscribe(window=10)
+    events = publish(town.relay, *(note() for _ in range(25)))
+    town.serve()
+
+    assert received(town.agent, town.relay) == ids(events)
+    assert town.standing.account.credit == 750
+
+
+def test_write_units_of_deliveries(town: Town) -> None:
+    town.subscribe()
+    counting = CountingEngine(town.relay.engine)
+    counted = replace(town.relay, engine=counting)
+
+    publish(town.relay, note())
+    wakes_of(counted).serve(counted)
+    one = counting.reset().write_units
+    publish(town.relay, *(note() for _ in range(41)))
+    wakes_of(counted).serve(counted)
+    many = counting.reset().write_units
+
+    assert one <= 3
+    assert (many - one) / 40 <= 0.3
+
+
+def test_a_hop_keeps_no_receipt_of_a_delivery(town: Town) -> None:
+    town.subscribe()
+    publish(town.relay, note())
+    town.serve()
+
+    assert [*town.agent.ledger.receipts("relay")] == []
