@@ -35,6 +35,7 @@ from farthing.nostr.messages import Prefix, Refused, notice
 from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.hosts import HostRules
 from farthing.ports.search import NoSearch
+from farthing.relay.moderation import is_blocked
 from farthing.relay.receive import refuse
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
@@ -68,6 +69,7 @@ from infra.local.server.write_scheduler import WriteScheduler
 log = logging.getLogger("farthing")
 
 _PING_SECONDS = 30
+_NUMBERING_SECONDS = 1.0
 _PURGE_SECONDS = 30
 _STOP_SECONDS = 10
 _SYNC_WORKERS = 2
@@ -126,14 +128,16 @@ class Server:
         )  # fmt: skip
         runtime.install(agent)
         self._limits = ConnectionLimits(settings)
+        self._limits.is_blocked = lambda address: is_blocked(agent, address)
         self._meter.watch(agent, lambda: len(self._limits))
         ensure_local_peer(agent.ledger, settings)
         publish_identity(agent)
         self._routes = {message.key: load_handler(message.function) for message in MESSAGES}
         self._streams = EventStreams(agent, self._workers, self._mailbox)
         self._web = WebRoutes(
-            settings, self._scheduler, self._workers, self._meter, self._streams.serve
-        )
+            settings, self._scheduler, self._workers, self._meter, self._streams.serve,
+            lambda: self._pump.catch_up("sequencer", _NUMBERING_SECONDS),
+        )  # fmt: skip
         self._pump = StreamPump(
             self._engine,
             {
