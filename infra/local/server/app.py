@@ -36,6 +36,7 @@ from farthing.ports.hosts import HostRules
 from farthing.relay.receive import refuse
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
+from farthing.store.numbering import Numbering
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Table
 from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Stream, Work
@@ -117,7 +118,8 @@ class Server:
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
             SocketRelays(rules), wakes=self._wakes, sleep=self._outbound.sleep,
-            slow_lane=LocalSlowLane(self._workers), in_order=True, alone=True,
+            slow_lane=LocalSlowLane(self._workers), numbering=Numbering(self._engine),
+            in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
         self._limits = ConnectionLimits(settings)
