@@ -16,6 +16,7 @@ from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
 from farthing.ports.recipients import NoRecipientQueue, RecipientQueue
 from farthing.ports.relays import NoRelays, Relays
+from farthing.ports.search import NoSearch, Search
 from farthing.ports.slow_lane import OpenRoad, SlowLane
 from farthing.ports.wakes import NoWakes, Wakes
 from farthing.settings import Settings
@@ -61,6 +62,7 @@ class Agent:
     relays: Relays = field(default_factory=NoRelays)
     wakes: Wakes = field(default_factory=NoWakes)
     recipients: RecipientQueue = field(default_factory=NoRecipientQueue)
+    search: Search = field(default_factory=NoSearch)
     clock: Callable[[], float] = time.time
     # Waits before another attempt. On one machine, other handlers run meanwhile.
     sleep: Callable[[float], None] = time.sleep
