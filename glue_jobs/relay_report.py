@@ -17,9 +17,11 @@ from glue_jobs.report_page import FORWARDED, OTHER, Activity, Page, Payer, Total
 from glue_jobs.session import cut_lineage
 
 RECEIPT = "receipt#"
+PURSE = "purse#"
 _RECEIPT_COLUMNS = {
     "pk": "string", "peer": "string", "amount": "bigint", "outgoing": "bigint",
-    "next_hop": "string", "purpose": "string", "time": "bigint", "kind": "int", "size": "bigint",
+    "next_hop": "string", "purpose": "string", "way": "string", "time": "bigint", "kind": "int",
+    "size": "bigint",
 }  # fmt: skip
 _COUNTS = ("events", "authors", "bytes", "deliveries", "forwards", "revenue")
 _LAST_SECOND = 253_402_300_799  # of the year 9999, which is as far as dates go
@@ -75,19 +77,25 @@ def relay_report(
 
 def read_receipts(spark: SparkSession, paths: Sequence[str], form: Format) -> DataFrame:
     """Receipts out of the ledger: peer, time, kind, size, revenue, is_forwarded. Of a packet that
-    was delivered here its amount is ours, of one that was forwarded what we kept."""
+    was delivered here its amount is ours, of one that was forwarded what we kept. Money in a purse
+    is earned when an event is paid from it; the purse is the payer then."""
     if form is Format.PARQUET:
         rows = _receipt_columns(spark.read.parquet(*paths))
     else:
         lines = spark.read.text(list(paths), lineSep="\n")
         rows = receipt_items(lines) if form is Format.DYNAMODB else receipt_lines(lines)
-    is_receipt = F.col("pk").startswith(RECEIPT) & F.col("time").isNotNull()
+    purpose = F.coalesce("purpose", F.lit(""))
+    is_packet = F.col("pk").startswith(RECEIPT) & (purpose != "purse filled")
+    is_drawn = (
+        F.col("pk").startswith(PURSE) & (purpose == "purse drawn") & (F.col("way") == "event")
+    )
+    is_receipt = (is_packet | is_drawn) & F.col("time").isNotNull()
     # Receipts of earlier versions do not name their purpose.
     is_forwarded = F.coalesce(
         F.col("purpose") == "forwarded", F.col("next_hop") != "", F.lit(False)
     )
     return rows.where(is_receipt).select(
-        "peer",
+        F.coalesce("peer", "pk").alias("peer"),
         "time",
         F.when(is_forwarded, FORWARDED).otherwise(F.col("kind")).alias("kind"),
         F.coalesce("size", F.lit(0)).alias("size"),

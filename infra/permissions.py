@@ -130,7 +130,7 @@ TABLES: Mapping[str, Permissions] = {
     "upkeep": _all(
         _STORE,
         _READ,
-        _on(Table.LEDGER, _GET, _QUERY, _PUT, _UPDATE, _DELETE),
+        _on(Table.LEDGER, _GET, _GET_MANY, _QUERY, _PUT, _UPDATE, _DELETE),
         _on(Table.ROUTES, _GET, _QUERY, _PUT, _WRITE_MANY),  # the table in force is renewed
     ),
 }

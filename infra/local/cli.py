@@ -48,6 +48,8 @@ COMMANDS = (
     Command("peers", "who may send us packets: add, list, show, set, remove"),
     Command("ledger", "what is owed; of one peer, all that passed"),
     Command("purse", "money that keys have paid in advance: show, fill, grant, list, freeze"),
+    Command("aether", "the agent's own keys in Aether"),
+    Command("capability", "let others write Aether events: issue, list, revoke"),
     Command("audit", "add the ledger up against receipts and events"),
     Command("feed", "what those whom you follow write, live"),
     Command("broadcast", "place an event at the relays of those it concerns, paying each"),

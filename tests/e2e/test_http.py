@@ -98,7 +98,7 @@ def test_a_web_page_may_pay(ask, path: str):
         ("GET", "/ilp", "OPTIONS, POST"),
         ("PUT", "/v1/events", "OPTIONS, POST"),
         ("GET", "/accounts/a/settlements", "OPTIONS, POST"),
-        ("POST", "/", "GET, HEAD, OPTIONS"),
+        ("POST", "/healthz", "GET, HEAD, OPTIONS"),
         ("POST", "/metrics", "GET, HEAD, OPTIONS"),
         ("PATCH", "/healthz", "GET, HEAD, OPTIONS"),
     ],

@@ -82,10 +82,13 @@ def test_gauges_show_what_there_is(
         {"X-Forwarded-For": "127.0.0.1"},
         {"Forwarded": "for=127.0.0.1"},
         {"Via": "1.1 caddy"},
+        {"X-Real-IP": "1.2.3.4"},
+        {"Origin": "https://page.example"},  # a page in the operator's own browser
+        {"Host": "rebound.example:7777"},  # whose name leads to this machine
         {"X-Forwarded-For": "1.2.3.4", "Authorization": "Bearer wrong"},
     ],
 )
-def test_strangers_behind_a_proxy_do_not_read_the_revenue(
+def test_strangers_do_not_read_the_revenue_by_way_of_this_machine(
     background: Background, relay: RelayProcess, headers: dict[str, str]
 ) -> None:
     answer = request(background, "GET", f"{relay.http}/metrics", headers)
@@ -102,3 +105,4 @@ def test_a_token_opens_them_from_anywhere(
     assert answer.status == 200
     assert answer.headers["Content-Type"].startswith("text/plain; version=")
     assert "farthing_revenue_total" in answer.body
+    assert "Access-Control-Allow-Origin" not in answer.headers

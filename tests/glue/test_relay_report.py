@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from farthing.store.attributes import marshal_json
-from farthing.store.receipts import Forwarded, Purpose, Receipt, Stored
+from farthing.store.purses import Movement, MovementKind, Way
+from farthing.store.receipts import Forwarded, Purpose, PurseFilled, Receipt, Stored
 from glue_jobs.charts import axis_steps, short
 from glue_jobs.events_source import Format, read_events
 from glue_jobs.relay_report import Report, read_receipts, relay_report
@@ -158,6 +159,33 @@ def test_receipts_from_lines_and_parquet(spark: SparkSession, tmp_path: Path, fo
         else (each.peer, each.amount, each.purpose.kind, False)
         for each in RECEIPTS
     )
+
+
+@pytest.mark.parametrize("form", [Format.JSONL, Format.DYNAMODB])
+def test_money_in_purses_is_earned_when_it_is_drawn(
+    spark: SparkSession, tmp_path: Path, form: Format
+) -> None:
+    purse = f"purse#{key('carol')}"
+    detail = Stored(key("e"), 7, 100)._asdict()
+    filled = receipt("carol", 900, purpose=PurseFilled(key("carol"), 32)).item()
+    moved = [
+        Movement(MovementKind.DRAWN, Way.EVENT, 330, NOW * 1000, "e", detail),
+        Movement(MovementKind.FILLED, Way.PACKET, 900, NOW * 1000, "f"),
+        Movement(MovementKind.DRAWN, Way.SUBSCRIPTION, 50, NOW * 1000, "s", {"id": "s"}),
+    ]
+    items = [("receipt#carol", filled), *((purse, each.item()) for each in moved)]
+    lines = [
+        item_line(pk, item) if form is Format.DYNAMODB else json.dumps({**item, "pk": pk})
+        for pk, item in items
+    ]
+    path = write_lines(tmp_path / "ledger.jsonl", lines)
+
+    found = [
+        (row.peer, row.revenue, row.kind, row.size)
+        for row in read_receipts(spark, [path], form).collect()
+    ]
+
+    assert found == [(purse, 330, 7, 100)]
 
 
 def test_a_page_with_nothing_to_tell() -> None:

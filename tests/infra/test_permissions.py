@@ -589,8 +589,9 @@ def follow(stage: Stage) -> None:
     """Someone is followed, says where they take packets, moves, is owed money, and is left; and
     the routing table ages."""
     settings = replace(
-        stage.agent.settings, settlement_url="https://engine.example", settlement_threshold=1
-    )
+        stage.agent.settings, settlement_url="https://engine.example", settlement_threshold=1,
+        purse_idle_days=1,
+    )  # fmt: skip
     alice, first = public_key_of(ALICE), stage.agent.now
     for step in range(3):
         stage.clock.now += 60

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from farthing.store import sqlite_layout
+from farthing.store import sqlite_checkpoint, sqlite_layout
 from farthing.store.postings import Lists
 from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import Change, SqliteEngine
@@ -491,3 +491,75 @@ class TestLayout:
 
         with pytest.raises(sqlite_layout.NewerLayout, match="got layout 99"):
             reopened()
+
+
+class TestCheckpoints:
+    """The log is copied beside the commits, and does not grow for ever."""
+
+    @pytest.fixture(autouse=True)
+    def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sqlite_checkpoint, "_FULL", 50)
+        monkeypatch.setattr(sqlite_checkpoint, "_FEW", 20)
+
+    @pytest.fixture
+    def copied_by(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+        """The threads that have copied, and how many pages each has left."""
+        noted: list[tuple[str, int]] = []
+        copy = sqlite_checkpoint.copy_log
+
+        def noting(connection: sqlite3.Connection) -> int:
+            left = copy(connection)
+            noted.append((threading.current_thread().name, left))
+            return left
+
+        monkeypatch.setattr(sqlite_checkpoint, "copy_log", noting)
+        return noted
+
+    def write_until(self, engine: SqliteEngine, done: Callable[[], bool]) -> int:
+        for number in range(20_000):
+            if done():
+                return number
+            engine.write(Put(LEDGER, "p", f"{number % 300:03}", {"n": number, "t": "x" * 500}))
+        pytest.fail("this never came about")
+
+    def test_another_thread_copies_and_a_commit_only_what_is_left(
+        self, sqlite: SqliteEngine, copied_by: list[tuple[str, int]]
+    ) -> None:
+        me = threading.current_thread().name
+        self.write_until(sqlite, lambda: (me, 0) in copied_by)
+
+        first = [name for name, _ in copied_by].index(me)
+        assert first > 0
+        assert copied_by[first - 1][0] == "checkpoints"
+        assert copied_by[first - 1][1] <= 20
+
+    def test_the_log_begins_anew(
+        self, sqlite: SqliteEngine, directory: Path, copied_by: list[tuple[str, int]]
+    ) -> None:
+        me = threading.current_thread().name
+        self.write_until(sqlite, lambda: copied_by.count((me, 0)) >= 3)
+        size = (directory / "farthing.db-wal").stat().st_size
+
+        self.write_until(sqlite, lambda: copied_by.count((me, 0)) >= 12)
+
+        assert (directory / "farthing.db-wal").stat().st_size <= 4 * size
+
+    def test_a_commit_does_it_all_where_the_thread_cannot(
+        self, sqlite: SqliteEngine, monkeypatch, copied_by: list[tuple[str, int]]
+    ) -> None:
+        monkeypatch.setattr(sqlite_checkpoint, "_OVERFULL", 200)
+        monkeypatch.setattr(sqlite_checkpoint.Checkpoints, "_copy", lambda *_: None)
+
+        self.write_until(sqlite, lambda: bool(copied_by))
+
+        assert copied_by == [(threading.current_thread().name, 0)]
+
+    def test_nothing_is_lost_in_a_crash_while_it_goes_on(
+        self, sqlite: SqliteEngine, reopened, copied_by: list[tuple[str, int]]
+    ) -> None:
+        written = self.write_until(sqlite, lambda: len(copied_by) > 3)
+        sqlite.close(flush=False)
+
+        rows = reopened().query(Query(LEDGER, "p")).rows
+
+        assert max(row.item["n"] for row in rows) == written - 1

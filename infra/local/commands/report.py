@@ -11,6 +11,7 @@ import orjson
 from farthing.context import Agent
 from farthing.nostr.filters import Filter
 from farthing.settings import Settings
+from farthing.store.purses import reference_of
 from infra.local.commands.bookkeeping import offline_agent
 from infra.local.commands.spark import NoSpark, spark_session
 from infra.local.commands.terminal import whole_number
@@ -47,7 +48,13 @@ def _write_receipts(agent: Agent, target: Path, since: int) -> int:
         for peer in agent.ledger.account_ids():
             for receipt in agent.ledger.receipts(peer):
                 if receipt.time >= since:
-                    file.write(orjson.dumps(receipt._asdict()) + b"\n")
+                    file.write(orjson.dumps(receipt.item()) + b"\n")
+                    number += 1
+        for purse in agent.purses.all():
+            for movement in agent.purses.movements(purse.key):
+                if movement.time_ms >= since * 1000:
+                    item = {**movement.item(), "pk": reference_of(purse.key)}
+                    file.write(orjson.dumps(item) + b"\n")
                     number += 1
     return number
 

@@ -11,6 +11,9 @@ Address = IPv4Address | IPv6Address
 UNKNOWN = "unknown"
 _FOR = re.compile(r'(?:^|[;,])\s*for=("(?:[^"\\]|\\.)*"|[^;,\s]*)', re.IGNORECASE)
 _LONGEST_HEADER = 4096
+_OF_PROXIES = (
+    "Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip",
+)  # fmt: skip
 
 
 def address_of(text: str) -> Address | None:
@@ -89,7 +92,7 @@ class Proxies:
 
 def is_forwarded(headers: Mapping[str, str]) -> bool:
     """Whether a proxy has passed the request on."""
-    return any(name in headers for name in ("Forwarded", "Via", "X-Forwarded-For"))
+    return any(name in headers for name in _OF_PROXIES)
 
 
 def _x_forwarded_for(header: str) -> list[str]:

@@ -74,6 +74,8 @@ class HttpServer(web.Server):
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         peer = peer_of(request.transport)
         client = request[CLIENT] = self._limits.proxies.client(peer, request.headers)
+        if self._limits.is_blocked(client):
+            return refusal(403, "this address is blocked")
         # Packets have a rate of their own, which is their peer's.
         if request.path != PACKETS and self._limits.is_too_fast(limit_key(client)):
             return refusal(429, "too many requests from this address")
@@ -111,10 +113,17 @@ def own_name(request: web.BaseRequest, settings: Settings) -> str:
     Clients sign this name to authenticate. A relay that accepted any name from the Host header
     would accept what a client has signed for another relay, and that relay has passed on.
     """
-    try:
-        name = urlsplit(f"//{request.host}").hostname or ""
-    except ValueError:
-        name = ""
+    return _host_of(request) if is_own_name(request, settings) else settings.host
+
+
+def is_own_name(request: web.BaseRequest, settings: Settings) -> bool:
+    """Whether the Host header names an address of this server."""
     address = request.get_extra_info("sockname")
-    ours = {settings.host, *_LOOPBACK, *(address[:1] if address else ())}
-    return name if name in ours else settings.host
+    return _host_of(request) in {settings.host, *_LOOPBACK, *(address[:1] if address else ())}
+
+
+def _host_of(request: web.BaseRequest) -> str:
+    try:
+        return urlsplit(f"//{request.host}").hostname or ""
+    except ValueError:
+        return ""

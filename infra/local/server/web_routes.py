@@ -8,12 +8,11 @@ from aiohttp import web
 
 from farthing import surface
 from farthing.handlers.unmatched import answer_unmatched
-from farthing.handlers.web import CORS
 from farthing.ports.http import shows_token
 from farthing.settings import Settings
 from infra.local.server.client_address import address_of, is_forwarded, peer_of
 from infra.local.server.gateway import http_answer, http_event
-from infra.local.server.http_server import CLIENT, body_of, refusal
+from infra.local.server.http_server import CLIENT, body_of, is_own_name, refusal
 from infra.local.server.meter import LocalMeter
 from infra.local.server.packet_server import PATH as PACKETS
 from infra.local.server.sockets import Handler
@@ -23,6 +22,13 @@ from infra.web import pages
 # The route whose answer stays open, and what answers it: None if the handler is to.
 STREAM = "GET /v1/stream"
 Stream = Callable[[web.BaseRequest, dict[str, Any]], Awaitable[web.StreamResponse | None]]
+
+
+# A stream begins with what is stored after this: what was stored before must have its number.
+SUBSCRIBE = "POST /v1/subscriptions"
+
+
+def _nothing() -> None: ...
 
 
 def load_handler(function: str) -> Handler:
@@ -41,8 +47,10 @@ class WebRoutes:
         workers: Runner,
         meter: LocalMeter,
         stream: Stream,
+        before_subscription: Callable[[], object],
     ) -> None:
         self._stream = stream
+        self._before = {SUBSCRIBE: before_subscription}
         self._settings = settings
         self._runners = {surface.Work.WRITE: scheduler}
         self._workers = workers
@@ -74,7 +82,8 @@ class WebRoutes:
         handler = self._handlers[found.route.function if found else surface.DEFAULT_FUNCTION]
         work = found.route.work if found else surface.Work.READ
         runner = self._runners.get(work, self._workers)
-        return _response(await run_in(runner, lambda: handler(event, None)))
+        before = self._before.get(key, _nothing)
+        return _response(await run_in(runner, lambda: (before(), handler(event, None))[1]))
 
     def _page(self, page: pages.StaticFile) -> web.Response:
         text = page.read()
@@ -93,16 +102,19 @@ class WebRoutes:
         if not self._may_read_metrics(request):
             return refusal(401, "expected the metrics token, or a request from this machine")
         text = await run_in(self._workers, self._meter.text)
-        return web.Response(body=text, headers={**CORS, "Content-Type": self._meter.MEDIA_TYPE})
+        return web.Response(body=text, headers={"Content-Type": self._meter.MEDIA_TYPE})
 
     def _may_read_metrics(self, request: web.BaseRequest) -> bool:
-        """They tell the revenue: for this machine, but not for whom a proxy here speaks, and for
-        whoever has the token."""
-        address = address_of(peer_of(request.transport))
-        if address is not None and address.is_loopback and not is_forwarded(request.headers):
-            return True
+        """They show the revenue. Programs on this machine may read them, and whoever has the
+        token. A proxy here speaks for others, and a browser here obeys the pages of others."""
         shown = request.headers.get("Authorization", "")
-        return shows_token(shown, self._settings.metrics_token)
+        if shows_token(shown, self._settings.metrics_token):
+            return True
+        address = address_of(peer_of(request.transport))
+        by_other = is_forwarded(request.headers) or "Origin" in request.headers
+        is_here = address is not None and address.is_loopback and not by_other
+        # A page of another host name that leads to this machine sends that name.
+        return is_here and is_own_name(request, self._settings)
 
 
 def _wants_page(request: web.BaseRequest, page: pages.StaticFile) -> bool:

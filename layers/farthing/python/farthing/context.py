@@ -16,10 +16,11 @@ from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
 from farthing.ports.recipients import NoRecipientQueue, RecipientQueue
 from farthing.ports.relays import NoRelays, Relays
+from farthing.ports.search import NoSearch, Search
 from farthing.ports.slow_lane import OpenRoad, SlowLane
 from farthing.ports.wakes import NoWakes, Wakes
 from farthing.settings import Settings
-from farthing.store.changes import ChangeLog
+from farthing.store.changes import ChangeLog, Numberer
 from farthing.store.credits import CreditLimits
 from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
@@ -61,11 +62,14 @@ class Agent:
     relays: Relays = field(default_factory=NoRelays)
     wakes: Wakes = field(default_factory=NoWakes)
     recipients: RecipientQueue = field(default_factory=NoRecipientQueue)
+    search: Search = field(default_factory=NoSearch)
     clock: Callable[[], float] = time.time
     # Waits before another attempt. On one machine, other handlers run meanwhile.
     sleep: Callable[[float], None] = time.sleep
     # Where large requests wait for their turn.
     slow_lane: SlowLane = field(default_factory=OpenRoad)
+    # Where events get their numbers in the commit that stores them.
+    numbering: Numberer | None = None
     # Whether messages of a connection are handled in the order in which they were sent.
     in_order: bool = False
     # Whether nobody else serves the same peers: what this process counts is then all there is.

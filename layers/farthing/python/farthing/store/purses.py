@@ -40,6 +40,7 @@ from farthing.store.table import (
 _PURSE = "purse"
 _MOVEMENT = "movement#"
 _CREDIT = "credit#"
+_PURPOSE = "purse "
 _LISTS = "0123456789abcdef"  # by a key's first digit
 _LAPSES = ("purses", "lapses")
 _ATTEMPTS = 10  # each lost race means that somebody else has got on
@@ -88,9 +89,17 @@ class Movement(NamedTuple):
         return f"{_MOVEMENT}{self.time_ms:015d}#{self.kind}#{self.mark}"
 
     def item(self) -> dict[str, Any]:
-        fields = self._asdict()
-        fields.update(kind=self.kind.value, way=self.way.value, detail=dict(self.detail))
-        return fields
+        """As a receipt is: flat, with a purpose and the second, for whoever reads receipts."""
+        named = {name: self.detail[name] for name in ("kind", "size") if name in self.detail}
+        return named | {
+            "purpose": f"{_PURPOSE}{self.kind.value}",
+            "way": self.way.value,
+            "amount": self.amount,
+            "time": self.time_ms // 1000,
+            "time_ms": self.time_ms,
+            "mark": self.mark,
+            "detail": dict(self.detail),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +273,8 @@ def _written(
     place = _place(key)
     return [
         Add(Table.LEDGER, *place, {**moved, "moves": 1}, {"moved_ms": movement.time_ms}, condition),
-        Put(Table.LEDGER, place[0], movement.sk, movement.item(), Absent()),
+        # Without a condition: what the movement pays for, or its receipt, can be written only once.
+        Put(Table.LEDGER, place[0], movement.sk, movement.item()),
     ]
 
 
@@ -289,12 +299,11 @@ def _purse(key: str, item: Item | None) -> Purse:
 
 
 def _movement(item: Item) -> Movement:
-    fields = dict(item)
     return Movement(
-        MovementKind(fields["kind"]),
-        Way(fields["way"]),
-        fields["amount"],
-        fields["time_ms"],
-        fields["mark"],
-        fields["detail"],
+        MovementKind(item["purpose"].removeprefix(_PURPOSE)),
+        Way(item["way"]),
+        item["amount"],
+        item["time_ms"],
+        item["mark"],
+        item["detail"],
     )
