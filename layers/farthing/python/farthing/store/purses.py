@@ -273,7 +273,8 @@ def _written(
     place = _place(key)
     return [
         Add(Table.LEDGER, *place, {**moved, "moves": 1}, {"moved_ms": movement.time_ms}, condition),
-        Put(Table.LEDGER, place[0], movement.sk, movement.item(), Absent()),
+        # Without a condition: what the movement pays for, or its receipt, can be written only once.
+        Put(Table.LEDGER, place[0], movement.sk, movement.item()),
     ]
 
 
