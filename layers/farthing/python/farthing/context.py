@@ -20,7 +20,7 @@ from farthing.ports.search import NoSearch, Search
 from farthing.ports.slow_lane import OpenRoad, SlowLane
 from farthing.ports.wakes import NoWakes, Wakes
 from farthing.settings import Settings
-from farthing.store.changes import ChangeLog
+from farthing.store.changes import ChangeLog, Numberer
 from farthing.store.credits import CreditLimits
 from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
@@ -68,6 +68,8 @@ class Agent:
     sleep: Callable[[float], None] = time.sleep
     # Where large requests wait for their turn.
     slow_lane: SlowLane = field(default_factory=OpenRoad)
+    # Where events get their numbers in the commit that stores them.
+    numbering: Numberer | None = None
     # Whether messages of a connection are handled in the order in which they were sent.
     in_order: bool = False
     # Whether nobody else serves the same peers: what this process counts is then all there is.
