@@ -25,6 +25,7 @@ BENCHES = (
     "req",
     "fan_out",
     "changes",
+    "follow",
     "units",
     "imports",
     "memory",

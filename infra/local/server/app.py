@@ -39,6 +39,7 @@ from farthing.relay.moderation import is_blocked
 from farthing.relay.receive import refuse
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
+from farthing.store.numbering import Numbering
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Table
 from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Stream, Work
@@ -69,6 +70,7 @@ from infra.local.server.write_scheduler import WriteScheduler
 log = logging.getLogger("farthing")
 
 _PING_SECONDS = 30
+_NUMBERING_SECONDS = 1.0
 _PURGE_SECONDS = 30
 _STOP_SECONDS = 10
 _SYNC_WORKERS = 2
@@ -123,7 +125,8 @@ class Server:
             settings, self._engine, self._connections, self._outbound, self._meter,
             SocketRelays(rules), search=self._search or NoSearch(), wakes=self._wakes,
             sleep=self._outbound.sleep,
-            slow_lane=LocalSlowLane(self._workers), in_order=True, alone=True,
+            slow_lane=LocalSlowLane(self._workers), numbering=Numbering(self._engine),
+            in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
         self._limits = ConnectionLimits(settings)
@@ -134,8 +137,9 @@ class Server:
         self._routes = {message.key: load_handler(message.function) for message in MESSAGES}
         self._streams = EventStreams(agent, self._workers, self._mailbox)
         self._web = WebRoutes(
-            settings, self._scheduler, self._workers, self._meter, self._streams.serve
-        )
+            settings, self._scheduler, self._workers, self._meter, self._streams.serve,
+            lambda: self._pump.catch_up("sequencer", _NUMBERING_SECONDS),
+        )  # fmt: skip
         self._pump = StreamPump(
             self._engine,
             {
