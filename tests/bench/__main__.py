@@ -26,6 +26,7 @@ BENCHES = (
     "req",
     "fan_out",
     "changes",
+    "follow",
     "units",
     "imports",
     "memory",

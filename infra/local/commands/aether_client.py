@@ -15,7 +15,7 @@ from farthing.aether import keys, messages, toon
 from farthing.aether.events import Event, sign_event
 from farthing.aether.messages import SUBPROTOCOL
 from farthing.aws.outbound import HttpOutbound
-from farthing.connector.client import NotPayable, Payment, pay, utc_now
+from farthing.connector.client import NotPayable, PreparedPayment, pay, utc_now
 from farthing.ilp.packet import Prepare, Reject, to_milliseconds
 from farthing.ports.hosts import ANYWHERE
 from farthing.settings import Settings
@@ -94,7 +94,7 @@ def _pay(arguments: Namespace, settings: Settings, event: Event, quote: Mapping[
         str(quote["destination"]), toon.dumps(event),
     )  # fmt: skip
     fees = amount if arguments.max_fees is None else arguments.max_fees
-    payment = Payment(prepare, None)
+    payment = PreparedPayment(prepare, None)
     sent, reply = pay(HttpOutbound(ANYWHERE), endpoint, token, payment, fees)
     if isinstance(reply, Reject):
         row("rejected", f"{reply.code} {reply.message} (by {reply.triggered_by or 'unknown'})")

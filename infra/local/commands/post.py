@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from farthing.aws.outbound import HttpOutbound
 from farthing.connector.client import (
     NotPayable,
-    Payment,
+    PreparedPayment,
     RelayTerms,
     pay,
     prepare_payment,
@@ -147,7 +147,7 @@ def _pay(
     terms: RelayTerms,
     endpoint: str,
     token: str,
-) -> tuple[Payment, Fulfill | Reject]:
+) -> tuple[PreparedPayment, Fulfill | Reject]:
     """Pay the price, and what connectors on the way keep; or the amount that was said."""
     payment = prepare_payment(event, secret, terms, utc_now(), arguments.amount)
     fees = 0

@@ -39,6 +39,7 @@ from farthing.relay.moderation import is_blocked
 from farthing.relay.receive import refuse
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
+from farthing.store.numbering import Numbering
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Table
 from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Stream, Work
@@ -124,7 +125,8 @@ class Server:
             settings, self._engine, self._connections, self._outbound, self._meter,
             SocketRelays(rules), search=self._search or NoSearch(), wakes=self._wakes,
             sleep=self._outbound.sleep,
-            slow_lane=LocalSlowLane(self._workers), in_order=True, alone=True,
+            slow_lane=LocalSlowLane(self._workers), numbering=Numbering(self._engine),
+            in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
         self._limits = ConnectionLimits(settings)

@@ -119,6 +119,7 @@ class PaidSubscription:
     returned: int = 0  # went back to the owner at the end
     is_told: bool = False  # CLOSED has arrived
     gone_at: int = 0  # when the record of an ended one goes
+    lease_ms: int = 0  # until when somebody delivers to it; 0 if nobody does
 
     @property
     def place(self) -> str:
@@ -438,6 +439,13 @@ class PaidSubscriptions:
             mine = Equals("holder", holder)
             self._engine.write(Add(Table.LEDGER, pk, _ACCOUNT, {}, assign, mine))
 
+    def break_lease(self, subscription: PaidSubscription) -> None:
+        """Free a lease whose holder is known to be dead."""
+        pk = _pk(subscription.owner, subscription.id)
+        assign, unchanged = {"lease": 0, "holder": ""}, Equals("v", subscription.version)
+        with suppress(ConditionFailed):
+            self._engine.write(Add(Table.LEDGER, pk, _ACCOUNT, {}, assign, unchanged))
+
     def wake_at(self, subscription: PaidSubscription, time_ms: int) -> None:
         self._engine.write(self.due(subscription, time_ms))
 
@@ -644,4 +652,5 @@ def _subscription(
         ending=item["ending"],
         returned=item["returned"],
         is_told=bool(item["told"]),
+        lease_ms=item["lease"],
     )

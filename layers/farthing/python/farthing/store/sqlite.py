@@ -24,7 +24,7 @@ from farthing.store.limits import (
 )
 from farthing.store.memory import MemoryEngine
 from farthing.store.private_files import private_folder
-from farthing.store.sqlite_file import File, Parking
+from farthing.store.sqlite_file import Companion, File, Parking
 from farthing.store.sqlite_items import decode_item, decode_items
 from farthing.store.sqlite_rows import Span, SpanKind
 from farthing.store.sqlite_units import Unit, batch_unit, unit_of
@@ -105,6 +105,7 @@ class SqliteEngine:
 
     def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time) -> None:
         private_folder(directory)
+        self.directory = directory
         self._clock = clock
         self._file = File(directory / "farthing.db", [t for t in Table if t not in VOLATILE])
         self._memory = MemoryEngine(clock=clock)
@@ -120,6 +121,10 @@ class SqliteEngine:
     def park_in(self, parking: Parking) -> None:
         """Have those whom `parking` runs wait for commits in its way, not by blocking a thread."""
         self._file.parking = parking
+
+    def accompany(self, companion: Companion) -> None:
+        """Have someone add to each commit; see `numbering`."""
+        self._file.companion = companion
 
     def _alive(self, encoded: bytes) -> Item | None:
         item = decode_item(encoded)

@@ -1,6 +1,7 @@
 """One SQLite file with many readers and one writer, who commits for all who wait: whoever comes
 first leads, takes along all that has queued up, and hands the lead on."""
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -12,8 +13,10 @@ from typing import Protocol
 from farthing.store import sqlite_layout, sqlite_rows
 from farthing.store.private_files import close_file, private_file
 from farthing.store.sqlite_checkpoint import Checkpoints
-from farthing.store.sqlite_units import State, Unit, apply
-from farthing.store.table import Key, StoreError, Table
+from farthing.store.sqlite_units import State, Unit, apply, unit_of
+from farthing.store.table import Key, StoreError, Table, TransactWrite
+
+log = logging.getLogger("farthing")
 
 _WRITER_CACHE_KIB = 64 * 1024
 # Every thread that reads has one. A million events are read no faster with four times as much.
@@ -32,6 +35,14 @@ class Parking(Protocol):
 
     def gather(self, read: Callable[[], None]) -> None:
         """Return after `read` has been called, once for all who have gathered by then."""
+        ...
+
+
+class Companion(Protocol):
+    """Someone who adds to each commit."""
+
+    def writes(self, state: State) -> list[list[TransactWrite]]:
+        """What to write in the same commit, given its changes: transactions one after another."""
         ...
 
 
@@ -60,6 +71,7 @@ class File:
         self._writer = self._connect(_WRITER_CACHE_KIB)
         self.on_commit: Callable[[], None] = lambda: None
         self.parking: Parking | None = None
+        self.companion: Companion | None = None
         self._checkpoints = Checkpoints(path)
         sqlite_layout.prepare(self._writer, tables)
 
@@ -214,6 +226,8 @@ class File:
             state.load(group)
             for unit in group:
                 apply(unit, state)
+            if self.companion is not None:
+                _accompany(state, self.companion)
             _save(self._writer, state)
             for unit in group:
                 if unit.upkeep is not None:
@@ -225,6 +239,18 @@ class File:
             raise
         self._checkpoints.after_commit(self._writer, len(state.after) + len(state.changes))
         return bool(state.changes)
+
+
+def _accompany(state: State, companion: Companion) -> None:
+    try:
+        for writes in companion.writes(state):
+            unit = unit_of(writes)
+            state.load([unit])
+            apply(unit, state)
+            if unit.error is not None:
+                raise unit.error
+    except Exception:  # those who wait for the commit are not to blame
+        log.exception("a commit goes on without what was to accompany it")
 
 
 def _save(connection: sqlite3.Connection, state: State) -> None:

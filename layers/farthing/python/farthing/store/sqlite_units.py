@@ -31,7 +31,7 @@ from farthing.store.table import (
 
 _SURELY_FITS = 200_000  # encoded bytes below which no item is over DynamoDB's limit
 
-_Place = tuple[Table, str, str]
+Place = tuple[Table, str, str]
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class _Step(NamedTuple):
     """One write, with all that can be known of it in the thread of whoever asks for it."""
 
     write: TransactWrite
-    place: _Place
+    place: Place
     looks: bool  # whether anything depends on what stands there
     new: Stored | None  # what a put leaves
 
@@ -65,7 +65,7 @@ class Unit:
 
     steps: Sequence[_Step] = ()
     # Writes that depend on nothing and tell nobody, as postings do: most of all that is written.
-    blind: Mapping[_Place, Stored | None] = field(default_factory=dict)
+    blind: Mapping[Place, Stored | None] = field(default_factory=dict)
     upkeep: Callable[[sqlite3.Connection], None] | None = None
     finished: bool = False
     result: bytes | None = None
@@ -89,7 +89,7 @@ def batch_unit(writes: Sequence[BatchWrite]) -> Unit:
     if any(is_streamed(write.table, write.pk) for write in writes):
         return unit_of(last_of_each(writes))
     encoded: dict[int, Stored] = {}
-    blind: dict[_Place, Stored | None] = {}
+    blind: dict[Place, Stored | None] = {}
     for write in writes:
         stored = _encoded(write, encoded) if type(write) is Put else None
         blind[write.table, write.pk, write.sk] = stored
@@ -123,9 +123,9 @@ class State:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._read: dict[_Place, Stored | None] = {}
-        self.after: dict[_Place, Stored | None] = {}
-        self.changes: list[tuple[_Place, bytes | None, bytes | None]] = []
+        self._read: dict[Place, Stored | None] = {}
+        self.after: dict[Place, Stored | None] = {}
+        self.changes: list[tuple[Place, bytes | None, bytes | None]] = []
 
     def load(self, units: Sequence[Unit]) -> None:
         """Read what the units depend on, all at once."""
@@ -141,10 +141,19 @@ class State:
                 encoded = found.get(key)
                 self._read[table, *key] = None if encoded is None else Stored(encoded)
 
-    def read(self, place: _Place) -> Stored | None:
+    def items(self, table: Table, keys: Sequence[Key]) -> dict[Key, Item]:
+        """What stands at the keys after the changes so far."""
+        changed = {key: self.after[table, *key] for key in keys if (table, *key) in self.after}
+        unchanged = [key for key in keys if key not in changed]
+        found = sqlite_rows.read(self._connection, table, unchanged)
+        standing = {key: decode_item(encoded) for key, encoded in found.items()}
+        written = {key: stored.item for key, stored in changed.items() if stored is not None}
+        return {**standing, **written}
+
+    def read(self, place: Place) -> Stored | None:
         return self.after[place] if place in self.after else self._read[place]
 
-    def change(self, place: _Place, old: Stored | None, new: Stored | None) -> None:
+    def change(self, place: Place, old: Stored | None, new: Stored | None) -> None:
         self.after[place] = new
         # As in DynamoDB, a write that changes nothing leaves no stream record.
         if is_streamed(*place[:2]) and not _is_same(old, new):

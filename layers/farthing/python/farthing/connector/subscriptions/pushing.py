@@ -90,8 +90,7 @@ def _lease(agent: Agent, owner: Owner, subscription_id: str) -> "_Delivery | Non
     standing = agent.paid_subscriptions.get(owner, subscription_id, agent.now)
     if standing is not None:
         # Should the holder be dead, somebody has to look when its lease is over.
-        over = (now_ms // _LEASE_MS + 2) * _LEASE_MS
-        agent.paid_subscriptions.wake_at(standing, over)
+        agent.paid_subscriptions.wake_at(standing, max(standing.lease_ms, now_ms) + 1)
     return None
 
 
