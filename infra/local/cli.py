@@ -40,6 +40,8 @@ COMMANDS = (
     Command("post", "sign an event and pay to have it stored"),
     Command("quote", "ask what storing an event costs"),
     Command("watch", "print events as they come"),
+    Command("subscribe", "pay for events to be delivered, and print them as they come"),
+    Command("subscriptions", "paid subscriptions of others at our relay: list, show, close"),
     Command("import", "store the events of a JSONL file", needs_folder=True),
     Command("export", "write stored events, newest first", needs_folder=True),
     Command("sync", "have the same events as another relay (NIP-77)", needs_folder=True),
