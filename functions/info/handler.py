@@ -1,5 +1,7 @@
 """The relay information document (NIP-11), the health check, and requests that no route matches."""
 
+from typing import Any
+
 from farthing.context import Agent
 from farthing.handlers.calls import Event, Response
 from farthing.handlers.unmatched import answer_unmatched
@@ -18,9 +20,13 @@ def handler(agent: Agent, event: Event) -> Response:
     if path_of(event) == "/healthz":
         return json_answer(200, {"status": "ok"})
     if NOSTR_JSON in header(event, "accept"):
-        return json_answer(200, relay_information(settings_in_force(agent)), NOSTR_JSON)
+        return json_answer(200, _information(agent), NOSTR_JSON)
     return answer(
         200,
         f"{settings_in_force(agent).name}: a Nostr relay and Interledger connector.\n"
         f"Connect a Nostr client to this URL, or ask for {NOSTR_JSON}.\n",
     )
+
+
+def _information(agent: Agent) -> dict[str, Any]:
+    return relay_information(settings_in_force(agent), searches=agent.search.is_on)

@@ -23,7 +23,7 @@ from farthing.aether.messages import Envelope, Format
 from farthing.agent.rounds import deliver_broadcasts, read_feeds
 from farthing.agent.upkeep import keep_up
 from farthing.aws.meter import PowertoolsMeter
-from farthing.connector.client import Payment, RelayTerms, prepare_payment
+from farthing.connector.client import PreparedPayment, RelayTerms, prepare_payment
 from farthing.connector.requests import OCTETS, receive_packet
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, decode_reply, encode
@@ -412,7 +412,7 @@ class Scene:
     def _packet(self) -> bytes:
         return encode(self._payment().prepare)
 
-    def _payment(self) -> Payment:
+    def _payment(self) -> PreparedPayment:
         own = self.agent.settings
         terms = RelayTerms(own.own_ilp_address, own.ilp_url, own.pubkey, own.tariff)
         now = datetime.fromtimestamp(_clock(), UTC)

@@ -14,7 +14,7 @@ import orjson
 
 from farthing.aether import keys, messages, noise
 from farthing.aether.events import Event, sign_event
-from farthing.aether.frames import BY_WORD
+from farthing.aether.frames import BY_WORD, MessageType
 from farthing.aether.messages import Envelope, Format, Outgoing
 from tests.e2e.client import Background, ClosedByRelay
 
@@ -118,7 +118,7 @@ class AetherClient:
         frame = self.receive_frame()
         message = messages.read(frame)
         assert message.envelope == self.envelope, frame
-        if message.body or self.session is None:
+        if message.type is not MessageType.NOISE or self.session is None:
             return dict(message.body)
         return self._unseal(message.octets)
 

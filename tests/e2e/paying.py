@@ -15,7 +15,7 @@ import urllib3
 
 from farthing.aws.outbound import HttpOutbound
 from farthing.connector.client import (
-    Payment,
+    PreparedPayment,
     RelayTerms,
     prepare_payment,
     send_payment,
@@ -65,7 +65,7 @@ def terms_of(relay: RelayProcess) -> RelayTerms:
 
 def payment_for(
     relay: RelayProcess, author: Author, event: Mapping[str, Any], **changes: Any
-) -> Payment:
+) -> PreparedPayment:
     """The author's own payment at the price that the relay states; `changes` makes it another."""
     payment = prepare_payment(
         as_event(event), bytes.fromhex(author.secret), terms_of(relay), utc_now()
@@ -77,7 +77,7 @@ def as_event(event: Mapping[str, Any]) -> Event:
     return parse_event(dict(event))
 
 
-def pay(relay: RelayProcess, payment: Payment, token: str = "") -> Fulfill | Reject:
+def pay(relay: RelayProcess, payment: PreparedPayment, token: str = "") -> Fulfill | Reject:
     endpoint = terms_of(relay).endpoint
     return send_payment(HttpOutbound(ANYWHERE), endpoint, token or token_of(relay), payment)
 

@@ -3,12 +3,15 @@
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from farthing.store.rules import RuleBook, Subject
+from farthing.store.sqlite import SqliteEngine
 from tests.e2e.authors import Author
 from tests.e2e.client import RawClient
-from tests.e2e.paying import command, free_port
+from tests.e2e.paying import command, free_port, http
 from tests.e2e.relay_process import RelayProcess
 
 
@@ -69,3 +72,24 @@ def test_delete_and_scan(relay: RelayProcess, client: RawClient) -> None:
     }
     assert command(relay, "delete", "--filter", "{}").returncode == 1
     assert "0 differences" in farthing(relay, "audit")
+
+
+def test_a_blocked_address_gets_nowhere(tmp_path: Path) -> None:
+    """Also behind a proxy that is trusted to name its clients."""
+    relay = RelayProcess(
+        tmp_path / "data", port=free_port(), trusted_proxies="127.0.0.1", price_per_byte=0
+    ).start()
+    engine = SqliteEngine(relay.data)
+    try:
+        RuleBook(engine).set(Subject.BLOCKED_IP, "203.0.113.9", "", 0)
+
+        def status(client: str) -> int:
+            return http("GET", f"{relay.http}/healthz", X_Forwarded_For=client).status
+
+        until = time.monotonic() + 5
+        while status("203.0.113.9") != 403:
+            assert time.monotonic() < until
+        assert status("203.0.113.10") == 200
+    finally:
+        engine.close()
+        assert relay.stop() == 0

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from farthing.aws.outbound import HttpOutbound
-from farthing.connector.client import Payment as Packet
 from farthing.connector.client import PaymentFailed, send_payment
+from farthing.connector.client import PreparedPayment as Packet
 from farthing.ilp.packet import Fulfill, Reject
 from farthing.ports.hosts import ANYWHERE
 from farthing.ports.outbound import OutboundFailed

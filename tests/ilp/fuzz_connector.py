@@ -26,6 +26,7 @@ from farthing.ilp.oer import length
 from farthing.ilp.packet import DATA_MAX, Fulfill, Prepare, decode_reply, encode
 from farthing.store.sqlite import SqliteEngine
 from tests.ilp.paying import PAYER, expiry, packet, paid_agent
+from tests.purses.filling import fill_packet, stream_packet
 from tests.relay.world import START, Clock, signed
 
 SPECIAL = [0x00, 0x0A, 0x0C, 0x0D, 0x22, 0x2D, 0x30, 0x3A, 0x5B, 0x7B, 0x7F, 0x80, 0x82, 0xFF]
@@ -45,6 +46,13 @@ class Packets:
         self._agent = agent
         kinds = [1, 1, 1, 7, 0, 3, 5, 10002, 20001, 30023]
         self._right = [self._packet(number, kinds[number % len(kinds)]) for number in range(60)]
+        late = expiry(agent, 3000)
+        for number in range(10):
+            data = number.to_bytes(16)
+            self._right += [
+                fill_packet(agent, 100, data, expires_at=late),
+                stream_packet(agent, 100, sequence=number, expires_at=late),
+            ]
 
     def _packet(self, number: int, kind: int) -> Prepare:
         tags = [["t", f"topic {number}"], ["d", "x"], ["e", f"{number:064x}"]][: number % 4]

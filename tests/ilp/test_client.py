@@ -8,8 +8,8 @@ import pytest
 
 from farthing.connector.client import (
     ForgedFulfillment,
-    Payment,
     PaymentFailed,
+    PreparedPayment,
     RelayTerms,
     pay,
     prepare_payment,
@@ -50,13 +50,13 @@ class Connector:
 
 
 @pytest.fixture
-def payment(agent: Agent) -> Payment:
+def payment(agent: Agent) -> PreparedPayment:
     settings = agent.settings
     terms = RelayTerms(settings.own_ilp_address, "http://hop/ilp", settings.pubkey, settings.tariff)
     return prepare_payment(note(), ALICE, terms, NOW)
 
 
-def chain(payment: Payment, *hops: Callable[[int], int]) -> Reply:
+def chain(payment: PreparedPayment, *hops: Callable[[int], int]) -> Reply:
     """Connectors that keep something each, and a relay that wants its price."""
 
     def reply(prepare: Prepare) -> Fulfill | Reject:
@@ -73,7 +73,7 @@ def chain(payment: Payment, *hops: Callable[[int], int]) -> Reply:
     return reply
 
 
-def test_without_connectors_in_between_the_price_is_paid_once(payment: Payment) -> None:
+def test_without_connectors_in_between_the_price_is_paid_once(payment: PreparedPayment) -> None:
     connector = Connector(chain(payment))
     paid, reply = pay(connector, "http://hop/ilp", "token", payment, max_fees=0)
     assert isinstance(reply, Fulfill)
@@ -89,7 +89,7 @@ def test_without_connectors_in_between_the_price_is_paid_once(payment: Payment) 
     ],
 )
 def test_what_connectors_keep_is_paid_on_top(
-    payment: Payment, hops: list[Callable[[int], int]]
+    payment: PreparedPayment, hops: list[Callable[[int], int]]
 ) -> None:
     connector = Connector(chain(payment, *hops))
     paid, reply = pay(connector, "http://hop/ilp", "token", payment, max_fees=payment.amount)
@@ -100,14 +100,14 @@ def test_what_connectors_keep_is_paid_on_top(
     assert len(connector.seen) <= 4
 
 
-def test_no_more_than_the_fees_that_are_allowed(payment: Payment) -> None:
+def test_no_more_than_the_fees_that_are_allowed(payment: PreparedPayment) -> None:
     connector = Connector(chain(payment, lambda _: 100))
     paid, reply = pay(connector, "http://hop/ilp", "token", payment, max_fees=99)
     assert isinstance(reply, Reject)
     assert (paid.amount, len(connector.seen)) == (payment.amount, 1)
 
 
-def test_a_greedy_connector_is_given_up(payment: Payment) -> None:
+def test_a_greedy_connector_is_given_up(payment: PreparedPayment) -> None:
     connector = Connector(chain(payment, lambda amount: amount - 1))
     _, reply = pay(connector, "http://hop/ilp", "token", payment, max_fees=10**12)
     assert isinstance(reply, Reject)
@@ -124,7 +124,7 @@ def test_a_greedy_connector_is_given_up(payment: Payment) -> None:
     ],
 )
 def test_answers_that_are_no_reply(
-    payment: Payment, response: Response, error: type[PaymentFailed]
+    payment: PreparedPayment, response: Response, error: type[PaymentFailed]
 ) -> None:
     connector = Connector(lambda _: response)
     with pytest.raises(error):
@@ -134,7 +134,7 @@ def test_answers_that_are_no_reply(
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_packet_that_a_gateway_did_not_answer_is_sent_again_as_it_was(
-    payment: Payment, status: int
+    payment: PreparedPayment, status: int
 ) -> None:
     """A function that is replaced in the midst of a call leaves its caller with a 502."""
     reply, waits = Reject("F04", "g.relay", "too little"), list[float]()

@@ -161,7 +161,7 @@ Data = Callable[[Agent], bytes]
         ("F06", lambda _: b"\xff\xfe"),
         ("F06", lambda _: b"[1]: 2"),
         ("F06", lambda _: b"just a greeting"),
-        ("F06", lambda _: b"\x01\x01\x00\x02{}"),  # a BTP-NIPs packet
+        ("F00", lambda _: b"\x01\x01\x00\x02{}"),  # a BTP-NIPs envelope without its parts
         ("F06", lambda _: b'"text"'),
         ("F06", lambda _: b" \n[1, 2]"),
         ("F99", expired),

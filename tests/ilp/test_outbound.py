@@ -9,11 +9,11 @@ import pytest
 from farthing.aws.outbound import HttpOutbound
 from farthing.ports.hosts import ANYWHERE, HostRules
 from farthing.ports.outbound import (
+    CallbackAttempts,
     NoOutbound,
     NotRegistered,
     OutboundFailed,
     OutboundTimeout,
-    attempts,
     check_registered,
 )
 from tests.relay.world import Clock
@@ -287,7 +287,7 @@ def test_a_callback_to_nobody_is_given_up(caplog: pytest.LogCaptureFixture) -> N
 
 def test_attempts_end_with_their_time() -> None:
     clock, seen = Clock(), []
-    for wait, left in attempts(1.0, clock):
+    for wait, left in CallbackAttempts(1.0, clock):
         seen.append((wait, round(left, 3)))
         clock.now += wait + 0.2
     assert seen == [(0.0, 1.0), (0.1, 0.7), (0.3, 0.2)]

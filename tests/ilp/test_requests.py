@@ -348,7 +348,7 @@ def test_a_store_that_fails_at_claim_or_answer(
     # Writes: the claim, the rate counter, and the answer; the payment is a transaction.
     engine.plan = nth(2 * write, ["write"], Fault())
     assert code_of(decode_reply(post(faulty, body, request_id="r").body)) == code
-    assert ("could not be kept" if write else "a packet of peer payer failed") in caplog.text
+    assert ("could not be kept" if write else "a packet failed") in caplog.text
     again = decode_reply(post(agent, body, request_id="r").body)
     assert isinstance(again, Fulfill)
     assert len(list(agent.ledger.receipts(PAYER.id))) == 1

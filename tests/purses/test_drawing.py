@@ -335,7 +335,10 @@ class TestCosts:
         # The connection; six postings; and event, purse and receipt at the double price.
         assert cost.write_units == 13
         assert cost.write_units <= 14
-        assert cost.round_trips == 3
+        assert (cost.round_trips, cost.read_units) == (3, 1)
+        assert answer(client, signed(content="another", tags=[["t", "x"], ["p", "b" * 64]]))[0]
+        second = counting.reset()  # the purse is known for a while
+        assert (second.write_units, second.round_trips, second.read_units) == (13, 3, 0)
 
     def test_a_free_note_costs_no_look_at_any_purse(
         self, counting: CountingEngine, clock: Clock
@@ -358,6 +361,24 @@ class TestCosts:
 
         cost = counting.reset()
         assert (cost.write_units, cost.read_units, cost.round_trips) == (1, 2, 2)
+
+
+def test_a_purse_that_others_have_emptied_is_looked_at_again(agent: Agent) -> None:
+    """Two containers, each with its own memory of the purse."""
+    other = Agent(agent.settings, agent.engine, agent.connections, clock=agent.clock)
+    notes = [signed(content=f"{number}") for number in range(3)]
+    price = price_of(agent, notes[0])
+    fill(agent, 2 * price)
+    here, there = logged_in(agent, ALICE, name="here"), logged_in(other, ALICE, name="there")
+
+    assert answer(here, notes[0])[0]
+    assert answer(there, notes[1])[0]
+    assert answer(here, notes[2])[1].startswith("restricted: ")
+
+    assert left(agent) == 0
+    fill(agent, price, mark="more")
+    assert answer(here, notes[2]) == (True, "")
+    assert audit(agent).differences == []
 
 
 def test_of_many_writers_as_many_succeed_as_there_is_money_for(agent: Agent) -> None:

@@ -67,13 +67,6 @@ class TestMovements:
         assert either.purses.get(KEY) == Purse(KEY)
         assert list(either.purses.all()) == []
 
-    def test_a_movement_is_made_once(self, either: Agent) -> None:
-        fill(either, filled(5))
-        with pytest.raises(TransactionCancelled):
-            fill(either, filled(5))
-
-        assert either.purses.get(KEY).left == 5
-
     def test_the_last_movements_come_newest_first(self, either: Agent) -> None:
         for number in range(5):
             fill(either, filled(number + 1, time_ms=NOW + number))

@@ -70,6 +70,8 @@ def rehearse(transcript: Transcript, running: ExitStack) -> None:
         routes.rebuilds_routes(relay, transcript)
     with transcript.step("Routes are read back, and packets go by them"):
         routes.finds_its_way(relay, bob, carol, transcript)
+    with transcript.step("Follow = subscribe, and a broadcast to two of whom one is down"):
+        routes.follows_and_broadcasts(relay, bob, carol, transcript)
     with transcript.step("Drill: and the feed goes on"):
         poison.check(transcript)
     with transcript.step("Drill: a subscriber vanishes"):

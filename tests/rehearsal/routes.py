@@ -169,6 +169,32 @@ def finds_its_way(
         transcript.say(f"in {name}'s ledger {peer} owes {owed}")
 
 
+def follows_and_broadcasts(
+    relay: Deployed, bob: RelayProcess, carol: RelayProcess, transcript: Transcript
+) -> None:
+    """Bob's note is cached by the deployed agent. The owner's note is paid for at Bob's relay and
+    waits for Carol's, which is down."""
+    _at(bob, "post", "--owner", "from Bob's own relay")
+    looked = relay.invoke("feeds", {})
+    transcript.say(f"feeds: {looked}")
+    with relay.connected() as client:
+        notes = client.ask({"authors": [bob.pubkey], "kinds": [1]})
+    assert [note["content"] for note in notes] == ["from Bob's own relay"]
+    transcript.say("Bob's note is read at the deployed relay")
+
+    carol.kill()
+    mentions = [word for each in (bob, carol) for word in ("--tag", f"p={each.pubkey}")]
+    relay.farthing("post", "--owner", "to both of you", *mentions)
+    with relay.connected() as client:
+        (note,) = client.ask({"authors": [relay.pubkey], "kinds": [1], "limit": 1})
+    relay.farthing("broadcast", note["id"], "--wait", "0")
+    relay.invoke("outbox", {})
+    told = relay.farthing("broadcasts", note["id"])
+    transcript.say(told)
+    assert "1 of 2 stored" in told
+    carol.start()
+
+
 def _forwarded(
     relay: Deployed, to: RelayProcess, author: Author, event: dict[str, Any]
 ) -> Fulfill | None:

@@ -26,7 +26,7 @@ from nostr_sdk import (
 )
 
 from farthing.aws.outbound import HttpOutbound
-from farthing.connector.client import Payment, PaymentFailed, send_payment, utc_now
+from farthing.connector.client import PaymentFailed, PreparedPayment, send_payment, utc_now
 from farthing.ilp.condition import condition_of
 from farthing.ilp.packet import TYPE_PREPARE, Fulfill, Prepare, Reject, to_milliseconds
 from farthing.ilp.stream import NONCE_LENGTH, StreamPacket, keys_of
@@ -142,7 +142,7 @@ def _pay_by_stream(relay: Deployed, pubkey: str, amounts: list[int]) -> int:
             amount, to_milliseconds(utc_now() + timedelta(seconds=60)),
             condition_of(keys.fulfil(data)), asked["destination_account"], data,
         )  # fmt: skip
-        payment = Payment(prepare, None)
+        payment = PreparedPayment(prepare, None)
         reply = send_payment(HttpOutbound(ANYWHERE), relay.terms().endpoint, relay.token, payment)
         assert isinstance(reply, Fulfill), reply
         assert keys.open(reply.data).amount == amount

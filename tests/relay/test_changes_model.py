@@ -22,9 +22,10 @@ from farthing.nostr.events import Event
 from farthing.relay.fan_out import push_changes
 from farthing.relay.sequence import number_all, number_events
 from farthing.store.changes import ChangeLog
-from farthing.store.events import Outcome
+from farthing.store.events import EventStore, Outcome
+from farthing.store.numbering import Numbering
 from farthing.store.spaces import NOSTR
-from farthing.store.sqlite import Change, SqliteEngine
+from farthing.store.sqlite import OutboxChange, SqliteEngine
 from farthing.store.streams import records_of
 from farthing.store.table import Contended, Engine, StoreError, Table, TransactionCancelled
 from tests.nostr.naive import naive_match
@@ -59,7 +60,7 @@ class Stream:
         self._engine = engine
         self._moto = moto
         self._seen: dict[tuple[str, str], dict[str, Any]] = {}
-        self._changes: list[Change] = []
+        self._changes: list[OutboxChange] = []
 
     def observe(self) -> None:
         """After every write: what comes and goes between two looks would leave no record."""
@@ -78,7 +79,9 @@ class Stream:
         for key in sorted(now.keys() | self._seen.keys()):
             old, new = self._seen.get(key), now.get(key)
             if old != new:
-                self._changes.append(Change(len(self._changes) + 1, Table.EVENTS, *key, old, new))
+                self._changes.append(
+                    OutboxChange(len(self._changes) + 1, Table.EVENTS, *key, old, new)
+                )
         self._seen = now
 
 
@@ -300,12 +303,56 @@ def sqlite(clock: Clock) -> Iterator[tuple[Engine, None]]:
         engine.close()
 
 
+class OneCommitModel(ChangesModel):
+    """On one machine an event has its number when it is stored. Another process, an import say,
+    writes to the same file and numbers nothing; its events come from the stream."""
+
+    def __init__(self) -> None:
+        super().__init__(sqlite)
+        engine = self.sound.engine
+        assert isinstance(engine, SqliteEngine)
+        self.sound = replace(self.sound, numbering=Numbering(engine))
+        self.shaky = replace(self.sound, engine=self.faulty)
+        self.reader = Client(self.sound, "reader")
+        self.importer = SqliteEngine(engine.directory, clock=self.clock)
+        self.imports = False
+
+    def teardown(self) -> None:
+        self.importer.close()
+        super().teardown()
+
+    @rule(imports=st.booleans())
+    def take_turns(self, imports: bool) -> None:
+        self.imports = imports
+
+    def _save(self, event: Event) -> None:
+        if self.imports:
+            outcome = EventStore(self.importer, NOSTR, clock=self.clock).save(event)
+        else:
+            outcome = self.sound.events.save(event)
+        stored = outcome is Outcome.STORED
+        assert stored == (self.store.save(event) == "STORED")
+        self.events.setdefault(event.id, event)
+        self._extend_log()
+        if stored and not self.imports:
+            assert event.id in self.log
+
+
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 def test_on_sqlite() -> None:
     run_state_machine_as_test(
         lambda: ChangesModel(sqlite),
+        settings=settings(
+            max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=QUIET
+        ),
+    )
+
+
+def test_in_the_commits_of_one_machine() -> None:
+    run_state_machine_as_test(
+        OneCommitModel,
         settings=settings(
             max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=QUIET
         ),

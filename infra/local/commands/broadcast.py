@@ -51,7 +51,7 @@ def place(agent: Agent, id: str, seconds: int) -> int:
     found = agent.outbox.broadcast(id)
     assert found is not None
     print_broadcast(found, agent.settings.tariff.unit)
-    return 0 if any(each.state is State.STORED for each in found.deliveries) else 1
+    return 1 if all(each.state is State.FAILED for each in found.deliveries) else 0
 
 
 def _worker(agent: Agent) -> Callable[[], object]:

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from farthing.aws.outbound import HttpOutbound
 from farthing.connector.client import (
     NotPayable,
-    Payment,
+    PreparedPayment,
     RelayTerms,
     pay,
     prepare_payment,
@@ -48,6 +48,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="publish by WebSocket, log in, and pay from the key's purse at the relay",
     )
+    parser.add_argument(
+        "--aether", action="store_true", help="an Aether event, by the Aether key of the same owner"
+    )
+    parser.add_argument(
+        "--capability", default="", help="a capability that pays for an Aether event, as JSON"
+    )
     parser.add_argument("--amount", type=whole_number, help="pay this instead of the price")
     parser.add_argument(
         "--broadcast",
@@ -67,6 +73,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
+    if arguments.aether:
+        # Loaded where it is asked for: its libraries take their time.
+        from infra.local.commands import aether_client
+
+        return aether_client.post(arguments, settings)
     secret = author_secret(arguments, settings)
     event = signed(arguments, secret)
     relay = web_url(arguments, settings)
@@ -136,7 +147,7 @@ def _pay(
     terms: RelayTerms,
     endpoint: str,
     token: str,
-) -> tuple[Payment, Fulfill | Reject]:
+) -> tuple[PreparedPayment, Fulfill | Reject]:
     """Pay the price, and what connectors on the way keep; or the amount that was said."""
     payment = prepare_payment(event, secret, terms, utc_now(), arguments.amount)
     fees = 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from farthing.aws.outbound import HttpOutbound
 from farthing.connector.client import (
-    Payment,
+    PreparedPayment,
     RelayTerms,
     pay,
     prepare_payment,
@@ -58,7 +58,7 @@ class SyncPayer:
             return f"{reply.code}: {reply.message}"
         return payment.amount
 
-    def _prepared(self, event: Event) -> tuple[str, Payment]:
+    def _prepared(self, event: Event) -> tuple[str, PreparedPayment]:
         assert self._terms is not None
         secret = self._secrets.get(event.pubkey)
         if secret is not None:

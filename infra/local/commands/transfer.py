@@ -16,19 +16,21 @@ from typing import IO, Any
 import orjson
 from tqdm import tqdm
 
+from farthing.aether.errors import AetherError
+from farthing.aether.events import parse_event as parse_aether_event
 from farthing.context import Agent
-from farthing.nostr.events import Event, InvalidEvent, parse_event, verify
-from farthing.nostr.filters import Filter
+from farthing.nostr.events import InvalidEvent, parse_event, verify
 from farthing.nostr.kinds import Keeping
 from farthing.nostr.messages import Refused
+from farthing.relay.aether.publish import read_event as read_aether_event
 from farthing.relay.policies import check_policies
 from farthing.settings import Settings
-from farthing.store.events import EventStore, Outcome, StoredEvent
+from farthing.store.events import EventRecord, EventStore, Outcome
 from farthing.store.limits import MAX_ITEM_BYTES
 from farthing.store.payment import OWNER
 from farthing.store.planner import Reader, order
 from farthing.store.postings import sort_key
-from farthing.store.spaces import NOSTR
+from farthing.store.spaces import AETHER, NOSTR, Space
 from farthing.store.sqlite import SqliteEngine
 from infra.local.commands.bookkeeping import offline_agent
 from infra.local.server.write_scheduler import WriteScheduler
@@ -40,7 +42,7 @@ _WITHOUT_END = sys.maxsize
 _BEGINNING = 4096  # bytes by which a file is known again
 
 
-_OPENING = b'{"id":"'  # of every line that we write
+_OPENINGS = {NOSTR.name: b'{"id":"', AETHER.name: b'{"event_id":"'}  # of every line that we write
 
 
 class NotExported(Exception):
@@ -118,7 +120,10 @@ class Importer:
 
     def _store(self, line: bytes) -> Outcome | str | NotImported:
         try:
-            event = parse_event(orjson.loads(line))
+            value = orjson.loads(line)
+            if isinstance(value, dict) and "event_id" in value:
+                return self._store_aether(value)
+            event = parse_event(value)
             verify(event)
             if event.keeping is Keeping.EPHEMERAL:
                 return "ephemeral"
@@ -135,6 +140,18 @@ class Importer:
             return "protected: only its author may publish it (NIP-70)"
         try:
             return self._agent.events.save(event, payment=OWNER)
+        except Exception as error:
+            return NotImported(f"the store has failed: {error}")
+
+    def _store_aether(self, value: object) -> Outcome | str | NotImported:
+        try:
+            event = read_aether_event(self._agent, value)
+        except AetherError as error:
+            return f"{error.code}: {error}"
+        if event.keeping is Keeping.EPHEMERAL:
+            return "ephemeral"
+        try:
+            return self._agent.kept(AETHER).events.save(event, payment=OWNER)
         except Exception as error:
             return NotImported(f"the store has failed: {error}")
 
@@ -223,24 +240,35 @@ class _Checkpoint:
         self._path.unlink(missing_ok=True)
 
 
-def export_file(data: Path, target: Path | None, filter: Filter, *, progress: bool) -> int:
+def export_file(
+    data: Path,
+    target: Path | None,
+    filter: Any,
+    *,
+    progress: bool,
+    space: Space[Any] = NOSTR,
+) -> int:
     """Write the events that match, newest first, one a line; to stdout without a target.
 
     A target that is there already is continued behind its last whole line.
     """
     engine = SqliteEngine(data)
     try:
-        reader = Reader(engine, EventStore(engine, NOSTR), _WITHOUT_END)
+        reader = Reader(engine, EventStore(engine, space), _WITHOUT_END)
         if target is None:
             return _write(reader.find(filter), sys.stdout.buffer, progress)
-        last = _last_exported(target)
+        last = _last_exported(target, space)
         with target.open("ab") as file:
             return _write(_behind(reader, filter, last), file, progress)
     finally:
         engine.close()
 
 
-def _write(events: Iterator[StoredEvent], file: IO[bytes], progress: bool) -> int:
+def _parse(space: Space[Any], line: bytes) -> Any:
+    return (parse_aether_event if space is AETHER else parse_event)(orjson.loads(line))
+
+
+def _write(events: Iterator[EventRecord[Any]], file: IO[bytes], progress: bool) -> int:
     number = 0
     for event in tqdm(events, disable=not progress, unit=" events", file=sys.stderr):
         file.write(event.json.encode() + b"\n")
@@ -249,11 +277,11 @@ def _write(events: Iterator[StoredEvent], file: IO[bytes], progress: bool) -> in
     return number
 
 
-def _behind(reader: Reader[Event], filter: Filter, last: str | None) -> Iterator[StoredEvent]:
+def _behind(reader: Reader[Any], filter: Any, last: str | None) -> Iterator[EventRecord[Any]]:
     return (event for event in reader.find(filter) if last is None or order(event) > last)
 
 
-def _last_exported(target: Path) -> str | None:
+def _last_exported(target: Path, space: Space[Any]) -> str | None:
     """The place of the last whole line, after cutting off what an interruption left behind it."""
     if not target.exists():
         return None
@@ -265,10 +293,10 @@ def _last_exported(target: Path) -> str | None:
                 break
             last, whole = line, whole + len(line)
     try:
-        event = None if last is None else parse_event(orjson.loads(last))
-    except (InvalidEvent, orjson.JSONDecodeError):
+        event = None if last is None else _parse(space, last)
+    except (InvalidEvent, AetherError, orjson.JSONDecodeError):
         raise NotExported(f"{target} is no export of ours: it is left as it is") from None
-    if not rest.startswith(_OPENING[: len(rest)]):
+    if not rest.startswith(_OPENINGS[space.name][: len(rest)]):
         raise NotExported(f"{target} is no export of ours: it is left as it is")
     os.truncate(target, whole)
     return None if event is None else sort_key(event.created_at, event.id)

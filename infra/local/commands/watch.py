@@ -14,6 +14,8 @@ from typing import Any
 import aiohttp
 
 from farthing.settings import Settings
+from infra.local.commands.aether_client import WatchFailed
+from infra.local.commands.aether_client import watch as watch_aether
 from infra.local.commands.relay_address import relay, relay_url
 from infra.local.commands.terminal import event_line, filter_json, whole_number
 
@@ -25,10 +27,6 @@ _OVERLAP_SECONDS = 300
 _REMEMBERED = 10_000  # events that are not shown again
 
 
-class WatchFailed(Exception):
-    """The relay ended the subscription."""
-
-
 ERRORS = (WatchFailed, aiohttp.ClientError)
 
 
@@ -38,6 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--filter", default="{}", type=filter_json, help="a NIP-01 filter, as JSON")
     parser.add_argument("--json", action="store_true", help="whole events, one a line")
+    parser.add_argument(
+        "--aether", action="store_true", help="Aether events; the filter is Aether's"
+    )
     parser.add_argument("--changes", action="store_true", help="stored events by their numbers")
     parser.add_argument(
         "--since", type=whole_number, help="above this number; else from the checkpoint on"
@@ -48,7 +49,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace, settings: Settings) -> int:
     filter = json.loads(arguments.filter)
     relay = relay_url(arguments, settings)
-    if arguments.changes:
+    if arguments.aether:
+        watching = watch_aether(relay, filter, arguments.json)
+    elif arguments.changes:
         path = arguments.checkpoint or _checkpoint_path(Path(settings.data), relay, filter)
         watching = _follow(relay, filter, Checkpoint(path, arguments.since), arguments.json)
     else:

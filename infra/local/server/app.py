@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -33,9 +34,12 @@ from farthing.handlers.sockets import (
 from farthing.nostr.messages import Prefix, Refused, notice
 from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.hosts import HostRules
+from farthing.ports.search import NoSearch
+from farthing.relay.moderation import is_blocked
 from farthing.relay.receive import refuse
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
+from farthing.store.numbering import Numbering
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Table
 from farthing.surface import MESSAGES, SCHEDULES, STREAMS, Schedule, Stream, Work
@@ -54,6 +58,7 @@ from infra.local.server.outbound import LocalOutbound
 from infra.local.server.outbox import OutboxRunner
 from infra.local.server.packet_server import PacketServer
 from infra.local.server.peers import ensure_local_peer
+from infra.local.server.search import SEARCH_STREAM, FtsSearch
 from infra.local.server.slow_lane import LocalSlowLane
 from infra.local.server.sockets import Handler, LocalConnections, Socket
 from infra.local.server.streams import StreamPump
@@ -65,6 +70,7 @@ from infra.local.server.write_scheduler import WriteScheduler
 log = logging.getLogger("farthing")
 
 _PING_SECONDS = 30
+_NUMBERING_SECONDS = 1.0
 _PURGE_SECONDS = 30
 _STOP_SECONDS = 10
 _SYNC_WORKERS = 2
@@ -114,24 +120,32 @@ class Server:
         rules = HostRules(settings.allow_private_hosts)
         self._outbound = LocalOutbound(self._scheduler, self._mailbox, rules)
         self._wakes = LocalWakes(self._scheduler, self._mailbox)
+        self._search = FtsSearch(Path(settings.data)) if settings.search else None
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(rules), wakes=self._wakes, sleep=self._outbound.sleep,
-            slow_lane=LocalSlowLane(self._workers), in_order=True, alone=True,
+            SocketRelays(rules), search=self._search or NoSearch(), wakes=self._wakes,
+            sleep=self._outbound.sleep,
+            slow_lane=LocalSlowLane(self._workers), numbering=Numbering(self._engine),
+            in_order=True, alone=True,
         )  # fmt: skip
         runtime.install(agent)
         self._limits = ConnectionLimits(settings)
+        self._limits.is_blocked = lambda address: is_blocked(agent, address)
         self._meter.watch(agent, lambda: len(self._limits))
         ensure_local_peer(agent.ledger, settings)
         publish_identity(agent)
         self._routes = {message.key: load_handler(message.function) for message in MESSAGES}
         self._streams = EventStreams(agent, self._workers, self._mailbox)
         self._web = WebRoutes(
-            settings, self._scheduler, self._workers, self._meter, self._streams.serve
-        )
+            settings, self._scheduler, self._workers, self._meter, self._streams.serve,
+            lambda: self._pump.catch_up("sequencer", _NUMBERING_SECONDS),
+        )  # fmt: skip
         self._pump = StreamPump(
             self._engine,
-            {stream: self._consumer(stream) for stream in STREAMS},
+            {
+                **{stream: self._consumer(stream) for stream in STREAMS},
+                **({SEARCH_STREAM: self._search.handle} if self._search else {}),
+            },
             # In a thread of its own, a consumer that writes would wait for the interpreter at
             # every row.
             {
@@ -141,6 +155,8 @@ class Server:
             },
         )
         self._pump.start()
+        if self._search:
+            self._catch_up_search(agent)
         await self._listen()
         self._wakes.start(load_handler("deliveries"))
         self._workers.submit(lambda: wake_all(agent), lambda _woken: None)
@@ -165,6 +181,12 @@ class Server:
         if stream.table is Table.CHANGES:
             return notifying(handler, self._streams.notify)
         return handler
+
+    def _catch_up_search(self, agent: Agent) -> None:
+        """In a thread of its own: an older data folder may hold a million events."""
+        search = self._search
+        assert search is not None
+        threading.Thread(target=search.catch_up, args=(agent,), name="search", daemon=True).start()
 
     async def _listen(self) -> None:
         limits = self._limits
@@ -204,6 +226,8 @@ class Server:
         await asyncio.to_thread(self._pump.stop)
         await asyncio.to_thread(self._scheduler.stop)
         await self._outbound.close()
+        if self._search:
+            await asyncio.to_thread(self._search.close)
         await asyncio.to_thread(self._engine.close)
         runtime.install(None)
         self._folder.close()

@@ -46,6 +46,8 @@ class ConnectionLimits:
         self._requests = AddressRate(settings.requests_per_second, clock)
         self._request_burst = settings.request_burst
         self.messages = AddressRate(settings.address_messages_per_second, clock)
+        # Whether the operator has blocked an address (NIP-86); set once the rules can be read.
+        self.is_blocked: Callable[[str], bool] = lambda _address: False
         self._inside: dict[asyncio.BaseTransport, str] = {}
         self._each: Counter[str] = Counter()
 
@@ -57,7 +59,7 @@ class ConnectionLimits:
         many clients: they are counted when the client is known."""
         peer = peer_of(transport)
         key = "" if self.proxies.trusts(peer) else limit_key(peer)
-        if len(self._inside) >= self._most or self._has_enough(key):
+        if len(self._inside) >= self._most or self._has_enough(key) or self.is_blocked(peer):
             transport.write(_FULL)
             transport.close()
             return False

@@ -74,6 +74,8 @@ class HttpServer(web.Server):
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         peer = peer_of(request.transport)
         client = request[CLIENT] = self._limits.proxies.client(peer, request.headers)
+        if self._limits.is_blocked(client):
+            return refusal(403, "this address is blocked")
         # Packets have a rate of their own, which is their peer's.
         if request.path != PACKETS and self._limits.is_too_fast(limit_key(client)):
             return refusal(429, "too many requests from this address")

@@ -18,11 +18,10 @@ from aiohttp.resolver import ThreadedResolver
 from farthing.aws.outbound import LARGEST_REPLY, HttpOutbound
 from farthing.ports.hosts import PRIVATE, HostNotAllowed, HostRules, is_literal, is_public
 from farthing.ports.outbound import (
+    CallbackAttempts,
     OutboundFailed,
     OutboundTimeout,
     Response,
-    attempts,
-    may_be_taken_later,
 )
 from infra.local.server.workers import Mailbox
 from infra.local.server.write_scheduler import Outcome, WriteScheduler
@@ -116,19 +115,14 @@ class LocalOutbound:
     async def _call_back(
         self, url: str, headers: Mapping[str, str], body: bytes, seconds: float
     ) -> None:
-        trouble = ""
-        for wait, left in attempts(seconds):
+        attempts = CallbackAttempts(seconds)
+        for wait, left in attempts:
             await asyncio.sleep(wait)
             try:
-                status = (await self._post(url, headers, body, left)).status
+                attempts.answered((await self._post(url, headers, body, left)).status)
             except OutboundFailed as error:
-                trouble = str(error)
-                continue
-            trouble = f"status {status}" if status >= 300 else ""
-            if not may_be_taken_later(status):
-                break
-        if trouble:
-            log.warning("a callback was not taken", extra={"reason": trouble})
+                attempts.failed(error)
+        attempts.report()
 
     def _begin(
         self,

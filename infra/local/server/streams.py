@@ -10,7 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from farthing.store.sqlite import Change, SqliteEngine
+from farthing.store.sqlite import OutboxChange, SqliteEngine
 from farthing.store.streams import records_of
 from farthing.surface import Stream
 
@@ -34,7 +34,7 @@ def here(work: Callable[[], Any]) -> Any:
 
 
 class _Delivery(NamedTuple):
-    change: Change
+    change: OutboxChange
     record: dict[str, Any]  # the same as a handler gets it
 
 
@@ -75,6 +75,7 @@ class StreamPump:
         names = [stream.function for stream in consumers]
         self._runners = runners
         self._stopping = threading.Event()
+        self._moved = threading.Condition()
         self._wake = {name: threading.Event() for name in names}
         self._position = {
             stream.function: (
@@ -89,6 +90,12 @@ class StreamPump:
             for consumer in consumers.items()
         ]
         engine.on_change(self._changed)
+
+    def catch_up(self, name: str, seconds: float) -> None:
+        """Wait until a consumer has handled what there is now; not longer than so many seconds."""
+        end = self._engine.stream_end()
+        with self._moved:
+            self._moved.wait_for(lambda: self._position[name] >= end, seconds)
 
     def start(self) -> None:
         for thread in self._threads:
@@ -130,7 +137,9 @@ class StreamPump:
         wanted = [each for each in batch if each.change.table is stream.table]
         if not self._handle(stream, handler, wanted):
             return False
-        self._position[name] = batch[-1].change.sequence
+        with self._moved:
+            self._position[name] = batch[-1].change.sequence
+            self._moved.notify_all()
         self._engine.stream_advance(self._position)
         return True
 

@@ -24,6 +24,13 @@ STREAM = "GET /v1/stream"
 Stream = Callable[[web.BaseRequest, dict[str, Any]], Awaitable[web.StreamResponse | None]]
 
 
+# A stream begins with what is stored after this: what was stored before must have its number.
+SUBSCRIBE = "POST /v1/subscriptions"
+
+
+def _nothing() -> None: ...
+
+
 def load_handler(function: str) -> Handler:
     handler: Handler = import_module(f"functions.{function}.handler").handler
     return handler
@@ -40,8 +47,10 @@ class WebRoutes:
         workers: Runner,
         meter: LocalMeter,
         stream: Stream,
+        before_subscription: Callable[[], object],
     ) -> None:
         self._stream = stream
+        self._before = {SUBSCRIBE: before_subscription}
         self._settings = settings
         self._runners = {surface.Work.WRITE: scheduler}
         self._workers = workers
@@ -73,7 +82,8 @@ class WebRoutes:
         handler = self._handlers[found.route.function if found else surface.DEFAULT_FUNCTION]
         work = found.route.work if found else surface.Work.READ
         runner = self._runners.get(work, self._workers)
-        return _response(await run_in(runner, lambda: handler(event, None)))
+        before = self._before.get(key, _nothing)
+        return _response(await run_in(runner, lambda: (before(), handler(event, None))[1]))
 
     def _page(self, page: pages.StaticFile) -> web.Response:
         text = page.read()

@@ -552,6 +552,12 @@ class Settings:
     changes_seconds: int = _setting(
         20, "Seconds after which one CHANGES answer ends; the client continues from its end"
     )
+    search: bool = _setting(
+        True, "Whether the local server keeps a full-text index and answers searches (NIP-50)"
+    )
+    max_search_hits: int = _setting(
+        1000, "Hits of a search that are looked up before the filter's other fields decide"
+    )
     max_removed_at_once: int = _setting(
         2000, "Events that one call removes for a ban or a request to vanish; the rest goes later"
     )

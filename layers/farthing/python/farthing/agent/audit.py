@@ -23,9 +23,12 @@ from farthing.store.payment import BORROWED, OWNER, ROOM
 from farthing.store.postings import posting_of
 from farthing.store.purses import MovementKind, Purse, Way, reference_of
 from farthing.store.receipts import FREE, Forwarded, PurseFilled, Receipt, Stored, Subscribed
+from farthing.store.spaces import NOSTR, SPACES
 from farthing.store.table import Query, Table, read_all
 
 _EVENTS_AT_ONCE = 100
+# Aether's kinds below this one all stay.
+_FIRST_NOT_KEPT = 10_000
 _UNPAID = frozenset({OWNER.reference, ROOM.reference, BORROWED})
 
 
@@ -221,10 +224,13 @@ def _audit_owner(agent: Agent, owner: Owner, result: Audit) -> None:
 
 def _was_stored(agent: Agent, stored: Stored) -> bool:
     """An event that has been replaced, deleted or has expired since was stored all the same."""
-    if keeping(stored.kind) is not Keeping.REGULAR:
+    space = next(each for each in SPACES if each.name == stored.space)
+    if space is NOSTR and keeping(stored.kind) is not Keeping.REGULAR:
+        return True
+    if space is not NOSTR and stored.kind >= _FIRST_NOT_KEPT:
         return True
     has_expired = stored.event_expires is not None and stored.event_expires <= agent.now
-    return has_expired or agent.events.was_here(stored.event_id)
+    return has_expired or agent.kept(space).events.was_here(stored.event_id)
 
 
 def audit_events(agent: Agent, result: Audit) -> None:
@@ -264,6 +270,13 @@ def _ought_to_be_paid(agent: Agent, event: StoredEvent) -> bool:
     return not writes_free(agent, event.pubkey) and settings.tariff.may_charge(event.kind)
 
 
+def _audit_aether(agent: Agent, result: Audit) -> None:
+    # Loaded where it is needed: its libraries take their time.
+    from farthing.agent.aether_audit import audit_aether_events
+
+    audit_aether_events(agent, result)
+
+
 # A protocol that keeps books of its own adds its part here, before the events if it pays for any.
 PARTS: Sequence[Callable[[Agent, Audit], None]] = (
     audit_peers,
@@ -272,4 +285,5 @@ PARTS: Sequence[Callable[[Agent, Audit], None]] = (
     audit_purses,
     audit_subscriptions,
     audit_events,
+    _audit_aether,
 )

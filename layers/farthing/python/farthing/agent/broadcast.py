@@ -43,7 +43,7 @@ log = logging.getLogger("farthing")
 _DAY = 24 * 3600
 _AT_ONCE = 8
 _FRESH_SECONDS = 3600
-_TRIES = 4  # packets of one attempt: prices and fees are learnt from rejects
+_TRIES = 8  # packets of one attempt: prices and fees are learnt from rejects
 _RELAY_SECONDS = 8
 # How long a delivery is ours: until a relay must have answered, or the packet has expired.
 _TAKEN_SECONDS = 4 * _RELAY_SECONDS

@@ -18,11 +18,10 @@ from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from farthing.ports.hosts import HostNotAllowed, HostRules
 from farthing.ports.outbound import (
+    CallbackAttempts,
     OutboundFailed,
     OutboundTimeout,
     Response,
-    attempts,
-    may_be_taken_later,
 )
 
 log = logging.getLogger("farthing")
@@ -90,20 +89,14 @@ class HttpOutbound:
 
     def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
         """At once, and until it is taken or the time is up."""
-        trouble = ""
-        for wait, left in attempts(seconds):
+        attempts = CallbackAttempts(seconds)
+        for wait, left in attempts:
             self._sleep(wait)
             try:
-                status = self.post(url, headers, body, left).status
+                attempts.answered(self.post(url, headers, body, left).status)
             except OutboundFailed as error:
-                trouble = str(error)
-                continue
-            trouble = f"status {status}" if status >= 300 else ""
-            if not may_be_taken_later(status):
-                break
-        if trouble:
-            # The peer asks again with the same Request-Id and gets the same reply.
-            log.warning("a callback was not taken: %s", trouble)
+                attempts.failed(error)
+        attempts.report()
 
 
 class _OneDeadline:

@@ -36,7 +36,7 @@ def keep_reply(agent: Agent, packet: IncomingPacket, reply: bytes) -> None:
         agent.ledger.answer_request(packet.peer.id, packet.request_id, reply)
     except StoreError:
         # The packet's effect stands. Sent again, it is recognised without its Request-Id.
-        log.exception("a reply to peer %s could not be kept", packet.peer.id)
+        log.exception("a reply could not be kept", extra={"peer": packet.peer.id})
 
 
 def decode(_agent: Agent, packet: IncomingPacket) -> None:

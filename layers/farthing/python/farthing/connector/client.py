@@ -136,7 +136,7 @@ def _whole_number(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Payment:
+class PreparedPayment:
     """A packet ready to send, and the preimage that proves that it was delivered; None where only
     the relay can know it."""
 
@@ -150,7 +150,7 @@ class Payment:
 
 def prepare_payment(
     event: Event, author_secret: bytes, terms: RelayTerms, now: datetime, amount: int | None = None
-) -> Payment:
+) -> PreparedPayment:
     """The packet that stores an event of our own, at its price unless told otherwise."""
     data = dumps_event(event)
     price = terms.tariff.price_event(event, len(data))
@@ -162,10 +162,10 @@ def prepare_payment(
         destination=terms.destination,
         data=data,
     )
-    return Payment(prepare, fulfillment)
+    return PreparedPayment(prepare, fulfillment)
 
 
-def prepare_quoted(event: Event, quote: Quote, now: datetime) -> Payment:
+def prepare_quoted(event: Event, quote: Quote, now: datetime) -> PreparedPayment:
     """The packet that stores an event of somebody else, at the price that was quoted for it."""
     if quote.event_id != event.id:
         raise NotPayable("the quote is for another event")
@@ -176,10 +176,10 @@ def prepare_quoted(event: Event, quote: Quote, now: datetime) -> Payment:
         destination=quote.destination,
         data=dumps_event(event),
     )
-    return Payment(prepare, None)
+    return PreparedPayment(prepare, None)
 
 
-def prepare_fill(answer: dict[str, Any], key: str, amount: int, now: datetime) -> Payment:
+def prepare_fill(answer: dict[str, Any], key: str, amount: int, now: datetime) -> PreparedPayment:
     """The packet that fills a purse, from what `POST /v1/quotes` answers for it."""
     try:
         destination, condition = answer["destination"], bytes.fromhex(answer["condition"])
@@ -190,7 +190,7 @@ def prepare_fill(answer: dict[str, Any], key: str, amount: int, now: datetime) -
     except (AttributeError, KeyError, TypeError, ValueError):
         raise NotPayable("the relay's quote does not say how to fill this purse") from None
     expires_at = to_milliseconds(now + _EXPIRY)
-    return Payment(Prepare(amount, expires_at, condition, destination, data), None)
+    return PreparedPayment(Prepare(amount, expires_at, condition, destination, data), None)
 
 
 def largest_packet(reject: Reject) -> int:
@@ -204,7 +204,7 @@ def send_payment(
     outbound: Outbound,
     endpoint: str,
     token: str,
-    payment: Payment,
+    payment: PreparedPayment,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Fulfill | Reject:
     """Send the packet to a connector, ours or the relay's own, and check what it answers.
@@ -224,8 +224,8 @@ def send_payment(
 
 
 def pay(
-    outbound: Outbound, endpoint: str, token: str, payment: Payment, max_fees: int
-) -> tuple[Payment, Fulfill | Reject]:
+    outbound: Outbound, endpoint: str, token: str, payment: PreparedPayment, max_fees: int
+) -> tuple[PreparedPayment, Fulfill | Reject]:
     """Pay; where connectors on the way have kept of the amount, try again with that on top, at most
     `max_fees` in all. A packet that is rejected has cost nothing. The payment that was sent last,
     and its reply."""
@@ -239,7 +239,7 @@ def pay(
     return payment, reply
 
 
-def _again(payment: Payment, amount: int) -> Payment:
+def _again(payment: PreparedPayment, amount: int) -> PreparedPayment:
     expires_at = to_milliseconds(utc_now() + _EXPIRY)
     return replace(payment, prepare=replace(payment.prepare, amount=amount, expires_at=expires_at))
 

@@ -176,7 +176,7 @@ def _release(agent: Agent, hold: Hold) -> None:
     try:
         agent.ledger.release(hold)
     except Exception:
-        log.exception("a hold of peer %s was left to the sweep", hold.peer)
+        log.exception("a hold was left to the sweep", extra={"peer": hold.peer})
 
 
 def send_to(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
@@ -207,7 +207,7 @@ def _why_refused(agent: Agent, next_hop: Peer, status: int) -> str:
     told = agent.part(_refused_by)
     if next_hop.id not in told:  # once for each: every packet would say so
         told.add(next_hop.id)
-        log.warning("peer %s does not know us (HTTP 401): %s", next_hop.id, remedy)
+        log.warning("a peer does not know us", extra={"peer": next_hop.id, "remedy": remedy})
     return f"the next hop does not know us (HTTP 401): {remedy}"
 
 
@@ -231,7 +231,7 @@ def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:
                 return packet.fulfill
             standing = agent.ledger.receipt(receipt)
         except Exception:
-            log.exception("a packet of peer %s is settled once more", packet.peer.id)
+            log.exception("a packet is settled once more", extra={"peer": packet.peer.id})
             agent.sleep(min(pause, max(hold.expires_ms - agent.now_ms, 0) / 1000))
             continue
         if standing is None or standing.purpose == receipt.purpose:
@@ -239,6 +239,11 @@ def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:
         receipt = _of_its_own(receipt)
     if not agent.ledger.release(hold) and _is_settled(agent, receipt):
         return packet.fulfill
+    # We owe the next hop this amount, and the payer does not owe it to us.
+    log.error("a fulfilled packet expired before it was settled", extra={
+        "peer": packet.peer.id, "next_hop": packet.next_hop.id, "amount": packet.onward.amount,
+    })  # fmt: skip
+    agent.meter.count(Metric.INTERNAL_ERRORS)
     raise TimedOut("the packet expired before it was settled")
 
 

@@ -1,5 +1,5 @@
-"""Peers by token, key or address, remembered for a few seconds: one that sends a thousand packets
-is looked up once, and one that the operator removes is gone when its record is forgotten."""
+"""Peers by token, id, key or address, cached for a few seconds. A peer that sends a thousand
+packets is looked up once. A peer that the operator removes is refused when the cache forgets it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,12 +10,12 @@ from farthing.store.credits import CreditLimits
 from farthing.store.ledger import Ledger, Peer, hash_token
 from farthing.store.routes import prefixes_of
 
-# Above it all are forgotten: strangers choose addresses, and there are as many as they like.
+# When so many are cached, all are forgotten: strangers can ask for any number of addresses.
 _MOST = 4096
 
 
 class KnownPeers:
-    """Peers as they count: one without a limit of its own has what trust gives it."""
+    """Peers with the limit that holds for them (see `with_limit`)."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class KnownPeers:
         self._known: dict[tuple[str, str], tuple[Peer | None, float]] = {}
 
     def by_token(self, token: str) -> Peer | None:
-        """One look-up under the token's hash: nothing compares the token itself, so the time that
-        it takes tells nothing about it."""
+        """Found by the token's hash. The token itself is compared with nothing, so the time of the
+        look-up tells nothing about it."""
         return self._find("token", hash_token(token), self._ledger.peer_by_token_hash)
 
     def by_id(self, peer_id: str) -> Peer | None:
@@ -55,7 +55,7 @@ class KnownPeers:
         peer = load(key)
         if peer is not None:
             peer = self.with_limit(peer)
-        # Who has just become a peer is one at once; that an address is nobody's may be kept.
+        # A new peer must be found at once. That an address belongs to nobody may be cached.
         if peer is not None or by == "address":
             if len(self._known) >= _MOST:
                 self._known.clear()
@@ -63,7 +63,7 @@ class KnownPeers:
         return peer
 
     def with_limit(self, peer: Peer) -> Peer:
-        """The peer with the limit that holds: its own, what trust gives its key, the default."""
+        """The peer with its own limit, or the credit that trust gives its key, or the default."""
         if peer.max_balance is not None:
             return peer
         limit = self._trust.of(peer.pubkey) if peer.pubkey else None

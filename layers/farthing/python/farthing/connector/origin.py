@@ -4,7 +4,6 @@ They have an account of their own in the ledger. So they are held, settled and a
 any peer, and a packet that is sent again, after a crash say, is answered from its receipt.
 """
 
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,13 +18,10 @@ from farthing.connector.forwarding import (
     settle,
 )
 from farthing.connector.incoming import IncomingPacket
-from farthing.connector.steps import Step
+from farthing.connector.steps import Step, reply_to
 from farthing.context import Agent
-from farthing.ilp.packet import Code, Fulfill, Prepare, Reject, to_milliseconds
-from farthing.ilp.reject import NextHopRejected, Rejected
+from farthing.ilp.packet import Fulfill, Prepare, Reject, to_milliseconds
 from farthing.store.ledger import Peer, PeerExists, hash_token
-
-log = logging.getLogger("farthing")
 
 ACCOUNT = "broadcasts"
 # No longer: what was under way when we crashed is sent again only after its packet has expired.
@@ -34,10 +30,9 @@ PACKET_SECONDS = 15
 _WITHOUT_LIMIT = 2**63 - 1
 
 
-def leave_as_it_is(agent: Agent, packet: IncomingPacket) -> None:
+def leave_as_it_is(_agent: Agent, packet: IncomingPacket) -> None:
     """Our own packet leaves with all that it carries."""
-    expires = datetime.fromtimestamp(agent.now, UTC) + timedelta(seconds=PACKET_SECONDS)
-    packet.onward = replace(packet.prepare, expires_at=to_milliseconds(expires))
+    packet.onward = packet.prepare
 
 
 OWN: Sequence[Step] = (
@@ -55,21 +50,10 @@ def send_own(agent: Agent, prepare: Prepare) -> Fulfill | Reject:
     packet = IncomingPacket(_account(agent), b"")
     expires = datetime.fromtimestamp(agent.now, UTC) + timedelta(seconds=PACKET_SECONDS)
     packet.prepare = replace(prepare, expires_at=to_milliseconds(expires))
-    packet.expires_ms = round(packet.prepare.expires_at.timestamp() * 1000)
-    try:
-        for step in OWN:
-            reply = step(agent, packet)
-            if reply is not None:
-                return reply
-    except Rejected as rejected:
-        return Reject(
-            rejected.code, agent.settings.own_ilp_address, rejected.message, rejected.data
-        )
-    except NextHopRejected as rejected:
-        return rejected.reject
-    except Exception:
-        log.exception("a packet of our own failed")
-    return Reject(Code.T00_INTERNAL_ERROR, agent.settings.own_ilp_address, "internal error")
+    # The next hop may fulfil at the last moment, and then there must be time to settle.
+    margin_ms = agent.settings.forward_margin_ms
+    packet.expires_ms = round(packet.prepare.expires_at.timestamp() * 1000) + margin_ms
+    return reply_to(agent, packet, lambda *_: OWN)
 
 
 def _account(agent: Agent) -> Peer:

@@ -1,5 +1,5 @@
-"""Tokens between two agents that know each other's Nostr keys: both compute them, nobody has to
-send them. Peers without a key, and those who insist, use tokens of their own."""
+"""Tokens between two agents that know each other's Nostr keys. Both compute them, so nobody has to
+send them. A peer without a key has a token that was agreed otherwise."""
 
 import hmac
 from base64 import urlsafe_b64encode
@@ -15,7 +15,7 @@ _TOKENS_REMEMBERED = 1024
 
 
 def derived_token(own_secret: bytes, other_pubkey: str, sender_pubkey: str) -> str:
-    """What `sender_pubkey`, one of the two, shows to the other."""
+    """The token that `sender_pubkey`, one of the two agents, shows to the other."""
     shared = author_fulfillment(own_secret, bytes.fromhex(other_pubkey), _LABEL)
     token = hmac.digest(shared, bytes.fromhex(sender_pubkey), "sha256")
     return urlsafe_b64encode(token).decode().rstrip("=")
@@ -26,11 +26,11 @@ def incoming_token(own_secret: bytes, peer_pubkey: str) -> str:
 
 
 def outgoing_token(own_secret: bytes, peer: Peer) -> str:
-    """What we show at a peer's endpoint."""
+    """The token that we show at a peer's endpoint."""
     return _outgoing_token(own_secret, peer.id, peer.outgoing_token, peer.pubkey)
 
 
-# Remembered: to unseal one, or to compute it, takes as long as all else about a packet's way out.
+# Cached: to unseal or compute a token takes as long as everything else that forwarding does.
 @lru_cache(maxsize=_TOKENS_REMEMBERED)
 def _outgoing_token(own_secret: bytes, peer_id: str, sealed: bytes | None, pubkey: str) -> str:
     if sealed:

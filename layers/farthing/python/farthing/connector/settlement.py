@@ -22,7 +22,7 @@ _LARGEST = 2**63 - 1  # more than any balance holds
 
 
 class InvalidSettlement(BadRequest):
-    """The request says no amount that could be counted."""
+    """The request has no amount that could be counted."""
 
 
 def check_engine(agent: Agent, authorization: str, account: str) -> str:
@@ -35,11 +35,11 @@ def check_engine(agent: Agent, authorization: str, account: str) -> str:
 
 
 def receive_settlement(agent: Agent, account: str, key: str, body: object) -> dict[str, object]:
-    """What an engine says the owner of an account has paid. The quantity that was counted, in our
-    scale."""
+    """Count what the owner of an account has paid, as its engine reports. The amount that was
+    counted, in our scale."""
     amount = quantity(body, agent.settings.asset_scale)
     if not key:
-        raise InvalidSettlement("an Idempotency-Key is needed")
+        raise InvalidSettlement("expected an Idempotency-Key")
     try:
         agent.settlements.receive(Settlement(account, key, amount, True, agent.now))
     except KeyUsedDifferently as error:
@@ -48,30 +48,31 @@ def receive_settlement(agent: Agent, account: str, key: str, body: object) -> di
 
 
 def quantity(body: object, scale: int) -> int:
-    """An amount of another scale in ours; what is too small to count stays with the engine."""
+    """An amount of another scale in ours. A rest below our smallest unit is dropped: the engine
+    sees what was counted, and keeps the rest."""
     if type(body) is not dict:
-        raise InvalidSettlement("the body is not a quantity")
+        raise InvalidSettlement('expected {"amount": …, "scale": …}, got no object')
     amount, given = body.get("amount"), body.get("scale")
     if type(amount) is not str or not amount.isdecimal() or not amount.isascii():
-        raise InvalidSettlement("amount is not a decimal string")
+        raise InvalidSettlement("expected amount as a decimal string")
     if type(given) is not int or not 0 <= given <= 255 or len(amount) > 38:
-        raise InvalidSettlement("scale is not a number from 0 to 255")
+        raise InvalidSettlement("expected scale from 0 to 255, and at most 38 digits of amount")
     number, shift = int(amount), scale - given
     counted: int = number * 10**shift if shift >= 0 else number // 10**-shift
     if counted > _LARGEST:
-        raise InvalidSettlement("the amount is larger than any balance")
+        raise InvalidSettlement("expected an amount that a balance can hold, got a larger one")
     return counted
 
 
 def settle_payables(agent: Agent) -> int:
-    """Ask the engine to pay everybody to whom we owe more than the threshold, also those who are
-    peers no longer. How many."""
+    """Ask the engine to pay everybody to whom we owe more than the threshold, also former peers.
+    How many settlements it has taken on."""
     if not agent.settings.settlement_url:
         return 0
-    return sum(_settle(agent, account) for account in agent.ledger.account_ids())
+    return sum(_settle_account(agent, account) for account in agent.ledger.account_ids())
 
 
-def _settle(agent: Agent, account: str) -> bool:
+def _settle_account(agent: Agent, account: str) -> bool:
     settlement = _due(agent, account)
     if settlement is None or not _ask(agent, settlement):
         return False
@@ -79,7 +80,7 @@ def _settle(agent: Agent, account: str) -> bool:
 
 
 def _due(agent: Agent, account: str) -> Settlement | None:
-    """What to ask for: what was asked for before and not taken, else the debt as it is now."""
+    """The settlement to ask for: the last one, if the engine has not taken it, else our debt."""
     if not agent.ledger.balance(account).payable:  # most accounts: one look is enough
         return None
     last = agent.settlements.last_asked(account)
@@ -93,7 +94,8 @@ def _due(agent: Agent, account: str) -> Settlement | None:
 
 
 def _ask(agent: Agent, settlement: Settlement) -> bool:
-    """Whether the engine has taken it on. One that does not know the account is told of it."""
+    """Whether the engine has taken the settlement on. An engine that does not know the account is
+    asked to open it."""
     place = f"/accounts/{settlement.peer}/settlements"
     wanted = {"amount": str(settlement.amount), "scale": agent.settings.asset_scale}
     status = _post(agent, place, wanted, settlement.key)
@@ -104,7 +106,7 @@ def _ask(agent: Agent, settlement: Settlement) -> bool:
 
 def _is_done(status: int | None) -> bool:
     if status is not None and status not in (OK, CREATED):
-        log.warning("the settlement engine answered HTTP %d", status)
+        log.warning("the settlement engine refused", extra={"status": status})
     return status in (OK, CREATED)
 
 
@@ -117,5 +119,5 @@ def _post(agent: Agent, place: str, body: object, key: str = "") -> int | None:
     try:
         return agent.outbound.post(url, headers, orjson.dumps(body), _SECONDS).status
     except OutboundFailed as error:
-        log.warning("the settlement engine does not answer: %s", error)
+        log.warning("the settlement engine does not answer", extra={"reason": str(error)})
         return None

@@ -6,7 +6,7 @@ money. A step raises Rejected, returns the reply that ends the story, or returns
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from farthing.connector.arrival import (
     check_amount,
@@ -37,7 +37,7 @@ from farthing.connector.rate import check_free_rate, check_rate
 from farthing.context import Agent
 from farthing.ilp.address import is_prefix
 from farthing.ilp.packet import Code, Fulfill, InvalidPacket, Reject, encode
-from farthing.ilp.reject import NextHopRejected, Rejected, Unreachable
+from farthing.ilp.reject import NextHopRejected, Rejected
 from farthing.ports.meter import Metric
 from farthing.store.ledger import Peer
 
@@ -47,6 +47,7 @@ _CODES = frozenset(str(code) for code in Code)
 _UNKNOWN_CODE = "unknown"
 
 Step = Callable[[Agent, IncomingPacket], Fulfill | Reject | None]
+Steps = Callable[[Agent, IncomingPacket], Iterable[Step]]
 
 INCOMING: Sequence[Step] = (
     check_rate,
@@ -79,7 +80,7 @@ def handle(agent: Agent, peer: Peer, octets: bytes, request_id: str = "") -> byt
     """The reply to a Prepare from a peer: a Fulfill or a Reject, whatever happens."""
     started = time.perf_counter()
     packet = IncomingPacket(peer, octets, request_id)
-    reply = _reply(agent, packet)
+    reply = reply_to(agent, packet, _steps)
     if not packet.answered_before:
         _measure(agent, reply, time.perf_counter() - started)
     encoded = encode(reply)
@@ -88,9 +89,20 @@ def handle(agent: Agent, peer: Peer, octets: bytes, request_id: str = "") -> byt
     return encoded
 
 
-def _reply(agent: Agent, packet: IncomingPacket) -> Fulfill | Reject:
+def _steps(agent: Agent, packet: IncomingPacket) -> Iterator[Step]:
+    yield from INCOMING
+    is_ours = is_prefix(agent.settings.own_ilp_address, packet.prepare.destination)
+    yield from FOR_US if is_ours else ONWARD
+
+
+def reply_to(agent: Agent, packet: IncomingPacket, steps: Steps) -> Fulfill | Reject:
+    """Take the steps until one of them replies. The one place that turns failures into rejects."""
     try:
-        return _run(agent, packet)
+        for step in steps(agent, packet):
+            reply = step(agent, packet)
+            if reply is not None:
+                return reply
+        return _reject(agent, Code.F02_UNREACHABLE, "no step took the packet")
     except Rejected as rejected:
         return _reject(agent, rejected.code, rejected.message, rejected.data)
     except NextHopRejected as rejected:
@@ -98,22 +110,9 @@ def _reply(agent: Agent, packet: IncomingPacket) -> Fulfill | Reject:
     except InvalidPacket as error:
         return _reject(agent, Code.F01_INVALID_PACKET, str(error))
     except Exception:
-        log.exception("a packet of peer %s failed", packet.peer.id)
+        log.exception("a packet failed", extra={"peer": packet.peer.id})
         agent.meter.count(Metric.INTERNAL_ERRORS)
         return _reject(agent, Code.T00_INTERNAL_ERROR, "internal error")
-
-
-def _run(agent: Agent, packet: IncomingPacket) -> Fulfill | Reject:
-    for step in INCOMING:
-        reply = step(agent, packet)
-        if reply is not None:
-            return reply
-    is_ours = is_prefix(agent.settings.own_ilp_address, packet.prepare.destination)
-    for step in FOR_US if is_ours else ONWARD:
-        reply = step(agent, packet)
-        if reply is not None:
-            return reply
-    raise Unreachable("no step took the packet")
 
 
 def _reject(agent: Agent, code: Code, message: str, data: bytes = b"") -> Reject:

@@ -51,6 +51,12 @@ def dumps_event(event: Event) -> bytes:
     return dumps({**event.as_dict(), "tags": [list(tag) for tag in event.tags]})
 
 
+def encoded_length(event: Event) -> int:
+    """How many bytes the event's TOON has. Nothing is read back: whoever only names a price does
+    not send it."""
+    return len(_encode({**event.as_dict(), "tags": [list(tag) for tag in event.tags]}))
+
+
 def loads(octets: bytes) -> dict[str, Any]:
     try:
         text = octets.decode("utf-8")

@@ -11,6 +11,9 @@ _TAG_KEYS = {f"#{letter}": letter for letter in _LETTERS}
 _HEX_TAGS = frozenset("ep")  # NIP-01: their values are always 64 hexadecimal digits
 
 
+_SEARCH_MAX = 256
+
+
 class InvalidFilter(ValueError):
     """The filter cannot be understood; the message says why."""
 
@@ -26,6 +29,7 @@ class Filter:
     since: int | None = None
     until: int | None = None
     limit: int | None = None
+    search: str | None = None  # NIP-50
 
     def matches(self, event: Event) -> bool:
         """Whether the event is one that was asked for. `limit` has no part in it."""
@@ -39,7 +43,14 @@ class Filter:
             return False
         if self.until is not None and event.created_at > self.until:
             return False
-        return self.matches_tags(event)
+        return self.matches_tags(event) and self._matches_search(event)
+
+    def _matches_search(self, event: Event) -> bool:
+        """All words are in the content: how a new event is matched, which no index knows yet."""
+        if self.search is None:
+            return True
+        content = event.content.lower()
+        return all(word in content for word in self.search.lower().split() if ":" not in word)
 
     def has_author(self, pubkey: str) -> bool:
         return self.authors is None or pubkey in self.authors
@@ -70,10 +81,11 @@ class Filter:
         return {
             **{name: sorted(values) for name, values in sets.items() if values is not None},
             **{name: number for name, number in numbers.items() if number is not None},
+            **({} if self.search is None else {"search": self.search}),
         }
 
 
-def parse_filter(value: object) -> Filter:
+def parse_filter(value: object, *, may_search: bool = False) -> Filter:
     """The filter that a decoded JSON value describes.
 
     A key that we do not know is refused: to pass over a constraint would answer another question.
@@ -89,6 +101,8 @@ def parse_filter(value: object) -> Filter:
             fields[key] = _kinds(content)
         elif key in ("since", "until", "limit"):
             fields[key] = _number(key, content)
+        elif key == "search" and may_search:
+            fields[key] = _search(content)
         elif key in _TAG_KEYS:
             letter = _TAG_KEYS[key]
             tags[letter] = (_hex_values if letter in _HEX_TAGS else _strings)(key, content)
@@ -115,6 +129,12 @@ def _hex_values(key: str, content: object) -> frozenset[str]:
     if not all(map(is_hex64, values)):
         raise InvalidFilter(f"{key} holds something other than 64 lowercase hexadecimal digits")
     return frozenset(values)  # type: ignore[arg-type]
+
+
+def _search(content: object) -> str:
+    if type(content) is not str or not 1 <= len(content) <= _SEARCH_MAX:
+        raise InvalidFilter(f"search is not a text of 1 to {_SEARCH_MAX} characters")
+    return content
 
 
 def _kinds(content: object) -> frozenset[int]:

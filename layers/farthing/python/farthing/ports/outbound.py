@@ -1,5 +1,6 @@
-"""The port for requests that we send: only to peers' registered hosts, see `check_registered`."""
+"""The port for requests that we send, and the check that they go to registered hosts only."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
@@ -7,9 +8,11 @@ from urllib.parse import urlsplit
 
 T = TypeVar("T")
 
+log = logging.getLogger("farthing")
+
 _PORTS = {"http": 80, "https": 443}
 _WAITS = (0.1, 0.3, 0.9, 2.7)  # seconds between attempts
-# A peer may know of its request only when it has our 202, and until then of no such callback.
+# A peer may not know its own request before it has our 202, and answers a callback with these.
 _NOT_YET = frozenset({404, 408, 409, 425, 429})
 
 
@@ -36,8 +39,8 @@ class Outbound(Protocol):
     ) -> Response: ...
 
     def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
-        """Bring a reply to whoever asked for it, if it can be after our response to them. Tried
-        again while it is not taken, for so many seconds."""
+        """Bring a reply to the peer that asked for it, after our response to that peer where that
+        is possible. It is tried again while it is not taken, for so many seconds."""
         ...
 
 
@@ -59,21 +62,35 @@ class NoOutbound:
         pass
 
 
-def attempts(
-    seconds: float, clock: Callable[[], float] = time.monotonic
-) -> Iterator[tuple[float, float]]:
-    """How long to wait before each attempt, and how long it may take then."""
-    ends = clock() + seconds
-    yield 0.0, seconds
-    for wait in _WAITS:
-        left = ends - clock() - wait
-        if left <= 0:
-            return
-        yield wait, left
+class CallbackAttempts:
+    """The attempts to bring a reply to a callback: for each, how long to wait before it and how
+    long it may take. They end when the reply is taken or refused for good, or the time is up."""
 
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ends = clock() + seconds
+        self._trouble = ""
+        self._is_over = False
 
-def may_be_taken_later(status: int) -> bool:
-    return status in _NOT_YET or status >= 500
+    def __iter__(self) -> Iterator[tuple[float, float]]:
+        for wait in (0.0, *_WAITS):
+            left = self._ends - self._clock() - wait
+            if self._is_over or left <= 0:
+                return
+            yield wait, left
+
+    def answered(self, status: int) -> None:
+        self._trouble = f"status {status}" if status >= 300 else ""
+        self._is_over = status not in _NOT_YET and status < 500
+
+    def failed(self, error: OutboundFailed) -> None:
+        self._trouble = str(error)
+
+    def report(self) -> None:
+        """Say so where the reply was not taken. The peer can ask again, with the same Request-Id,
+        and gets the same reply."""
+        if self._trouble:
+            log.warning("a callback was not taken", extra={"reason": self._trouble})
 
 
 def check_registered(url: str, endpoint: str) -> None:

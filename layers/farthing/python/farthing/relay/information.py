@@ -7,12 +7,13 @@ from farthing.ilp.purse import PURSE_SEGMENT
 from farthing.nostr.messages import MAX_SUBSCRIPTION_ID
 from farthing.settings import Settings
 
-SUPPORTED_NIPS = (1, 9, 11, 40, 42, 45, 70, 77)
+SUPPORTED_NIPS = (1, 9, 11, 40, 42, 45, 62, 70, 77, 86, 98)
+SEARCH_NIP = 50
 # NIP-CF demands it in the list. Clients that take numbers only then refuse the whole document.
 CHANGES_FEED = "CF"
 
 
-def relay_information(settings: Settings) -> dict[str, Any]:
+def relay_information(settings: Settings, *, searches: bool = False) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": settings.name,
         "description": settings.description,
@@ -20,7 +21,7 @@ def relay_information(settings: Settings) -> dict[str, Any]:
         "self": settings.pubkey,
         "contact": settings.contact,
         "icon": settings.icon,
-        "supported_nips": _nips(settings),
+        "supported_nips": _nips(settings, searches),
         # Our own: the changes feed for clients that look here, whatever the list says.
         "changes_feed": True,
         "software": "farthing",
@@ -63,8 +64,9 @@ def _fees(settings: Settings) -> dict[str, Any]:
     return fees
 
 
-def _nips(settings: Settings) -> list[int | str]:
-    return [*SUPPORTED_NIPS, *([CHANGES_FEED] if settings.list_changes_feed else [])]
+def _nips(settings: Settings, searches: bool) -> list[int | str]:
+    numbers = sorted([*SUPPORTED_NIPS, *([SEARCH_NIP] if searches else [])])
+    return [*numbers, *([CHANGES_FEED] if settings.list_changes_feed else [])]
 
 
 def _limitation(settings: Settings) -> dict[str, Any]:

@@ -68,6 +68,11 @@ def is_allowed(agent: Agent, pubkey: str) -> bool:
     return pubkey in rules(agent).of(Subject.ALLOWED_KEY)
 
 
+def is_blocked(agent: Agent, address: str) -> bool:
+    """Whether the operator lets nobody in from this IP address."""
+    return address in rules(agent).of(Subject.BLOCKED_IP)
+
+
 def settings_in_force(agent: Agent) -> Settings:
     """The settings with the name, description and icon that the operator has given since."""
     settings, given = agent.settings, rules(agent).of(Subject.PROFILE)

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from farthing.context import Agent
-from farthing.ilp.toon import NotEncodable, dumps_event
+from farthing.ilp.toon import NotEncodable, encoded_length
 from farthing.nostr.events import Event
 from farthing.relay.moderation import is_allowed
 
@@ -38,6 +38,6 @@ def price_of(agent: Agent, event: Event) -> int:
 
 def encoded_size(event: Event) -> int:
     try:
-        return len(dumps_event(event))
+        return encoded_length(event)
     except NotEncodable:  # no way to send it; its JSON comes near enough to name a price
         return len(event.to_json().encode())

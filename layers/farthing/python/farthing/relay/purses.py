@@ -16,6 +16,7 @@ from farthing.ports.meter import Metric
 from farthing.relay.fan_out import fan_out
 from farthing.relay.price import Charge
 from farthing.relay.room import gives_room_back, may_give_room_back
+from farthing.relay.seen_purses import seen_purses
 from farthing.settings import Settings
 from farthing.store.events import Outcome
 from farthing.store.payment import ROOM, Payment, PaymentRefused
@@ -51,8 +52,12 @@ def store_priced(agent: Agent, event: Event, charge: Charge, identify: Identify)
         check_protected(event, keys)
         if is_free:
             return agent.events.save(event, payment=ROOM)
+    outcome = _draw_unseen(agent, event, charge, identify)
+    if outcome is not None:
+        return outcome
     keys, purse = agent.engine.together(identify, lambda: agent.purses.get(event.pubkey))
     check_protected(event, keys)
+    seen_purses(agent).note(purse.key, purse.drawable)
     for payer in _payers(agent, event, charge.price, keys, purse):
         try:
             return _draw(agent, event, charge, payer)
@@ -61,6 +66,19 @@ def store_priced(agent: Agent, event: Event, charge: Charge, identify: Identify)
     if event.keeping is not Keeping.EPHEMERAL and agent.events.get(event.id) is not None:
         return Outcome.DUPLICATE
     raise _refusal(agent.settings, charge.price, keys, purse)
+
+
+def _draw_unseen(agent: Agent, event: Event, charge: Charge, identify: Identify) -> Outcome | None:
+    """Draw from the author's purse without a look at it, where this process knows that it had
+    enough. None where it does not, or is wrong."""
+    seen = seen_purses(agent)
+    if not seen.has(event.pubkey, charge.price) or event.pubkey not in identify():
+        return None
+    try:
+        return _draw(agent, event, charge, event.pubkey)
+    except PaymentRefused:
+        seen.forget(event.pubkey)
+        return None
 
 
 def _payers(
@@ -82,6 +100,7 @@ def _draw(agent: Agent, event: Event, charge: Charge, payer: str) -> Outcome:
         MovementKind.DRAWN, Way.EVENT, charge.price, agent.now_ms, event.id, stored._asdict()
     )
     payment = agent.purses.draw(payer, movement)
+    seen_purses(agent).spend(payer, charge.price)
     if event.keeping is Keeping.EPHEMERAL:
         outcome = _pass_on(agent, event, payment)
     else:

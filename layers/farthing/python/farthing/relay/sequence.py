@@ -20,8 +20,10 @@ _ATTEMPTS = 100
 
 def number_events(agent: Agent, arrivals: Sequence[Arrival], space: Space[Any] = NOSTR) -> int:
     """Number the events that have no number yet in their space's log. How many those were."""
-    log = agent.kept(space).changes
     waiting = list({arrival.id: arrival for arrival in arrivals}.values())
+    if agent.numbering is not None:
+        return agent.numbering.number(waiting, space)
+    log = agent.kept(space).changes
     numbered = 0
     for _ in range(_ATTEMPTS + len(waiting)):
         if not waiting:

@@ -1,11 +1,17 @@
 """REQ and CLOSE: open a subscription, send what is stored, and stay for what comes."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+
 from farthing.context import Agent
+from farthing.nostr.events import Event
 from farthing.nostr.filters import Filter, InvalidFilter, parse_filter
 from farthing.nostr.messages import (
     ClientMessage,
     Prefix,
     Refused,
+    Verb,
     check_subscription_id,
     eose,
     event_frame,
@@ -14,6 +20,8 @@ from farthing.relay.caller import Caller
 from farthing.relay.effort import Effort
 from farthing.relay.opening import Overtaken, check_room, send_stored
 from farthing.relay.visibility import check_readable, visible_to
+from farthing.store.events import StoredEvent
+from farthing.store.planner import Visible
 from farthing.store.subscriptions import Subscription, close_order, request_order
 
 
@@ -33,7 +41,8 @@ def req(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
         subscription = Subscription(caller.connection_id, subscription_id, order, filters)
         pubkeys = open_subscription(agent, caller, subscription)
         with effort:
-            return _send_stored(agent, subscription, pubkeys, effort)
+            found = _find_stored(agent, filters, visible_to(pubkeys), effort)
+            return _send_stored(agent, subscription, found, effort)
     except Overtaken:
         return None  # the later message is answered, and that answer is the one that counts
     except Exception:
@@ -66,7 +75,8 @@ def parse_filters(agent: Agent, message: ClientMessage) -> list[Filter]:
     if len(given) > settings.max_filters:
         raise Refused(Prefix.INVALID, f"more than {settings.max_filters} filters")
     try:
-        filters = [parse_filter(value) for value in given]
+        searches = message.verb == Verb.REQ and agent.search.is_on
+        filters = [parse_filter(value, may_search=searches) for value in given]
     except InvalidFilter as error:
         raise Refused(Prefix.INVALID, str(error)) from None
     # Of all filters together: each value may cost a read now, and a write to stay live.
@@ -93,9 +103,37 @@ def open_subscription(agent: Agent, caller: Caller, subscription: Subscription) 
 
 
 def _send_stored(
-    agent: Agent, subscription: Subscription, pubkeys: frozenset[str], effort: Effort
+    agent: Agent, subscription: Subscription, found: Iterator[StoredEvent], effort: Effort
 ) -> str | None:
-    found = agent.reader.find_any(subscription.filters, visible_to(pubkeys), effort.allowance)
     frames = (event_frame(subscription.id, event.json) for event in found)
     listens = send_stored(agent, subscription.connection_id, frames, effort)
     return eose(subscription.id) if listens else None
+
+
+def _find_stored(
+    agent: Agent, filters: Sequence[Filter], visible: Visible[Event], effort: Effort
+) -> Iterator[StoredEvent]:
+    """What the filters match. Hits of a search come first, the best of them first (NIP-50)."""
+    plain = [filter for filter in filters if filter.search is None]
+    if len(plain) == len(filters):
+        return agent.reader.find_any(filters, visible, effort.allowance)
+    hits = _search(agent, filters, visible)
+    rest = agent.reader.find_any(plain, visible, effort.allowance) if plain else iter(())
+    return chain(hits.values(), (event for event in rest if event.id not in hits))
+
+
+def _search(
+    agent: Agent, filters: Sequence[Filter], visible: Visible[Event]
+) -> dict[str, StoredEvent]:
+    """Each hit is looked up: the index may know what has gone since."""
+    hits: dict[str, StoredEvent] = {}
+    for filter in filters:
+        if filter.search is None:
+            continue
+        ids = agent.search.find(filter.search, agent.settings.max_search_hits)
+        stored = agent.events.get_many(ids)
+        found = (stored[each] for each in ids if each in stored)
+        others = replace(filter, search=None)  # the index has decided on the words
+        matching = (each for each in found if others.matches(each.event) and visible(each))
+        hits.update((each.id, each) for each in islice(matching, filter.limit))
+    return hits

@@ -12,7 +12,7 @@ is read only as far as later commits stand behind it.
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from farthing.store.spaces import NOSTR, PUBKEY_DIGITS, SPACES, Space
 from farthing.store.table import (
@@ -22,6 +22,7 @@ from farthing.store.table import (
     Contended,
     Engine,
     Equals,
+    Item,
     Key,
     Put,
     Query,
@@ -66,6 +67,14 @@ class Change(NamedTuple):
     kind: int
 
 
+class Numberer(Protocol):
+    """Someone who numbers events in the engine's own commits."""
+
+    def number(self, arrivals: Sequence[Arrival], space: Space[Any]) -> int:
+        """Number those of the events that have no number. How many those were."""
+        ...
+
+
 class CounterMoved(Exception):
     """Somebody else has numbered events meanwhile; nothing was written."""
 
@@ -76,6 +85,11 @@ class AlreadyNumbered(Exception):
     def __init__(self, ids: frozenset[str]) -> None:
         super().__init__("some events are numbered already")
         self.ids = ids
+
+
+def _room(last: int) -> int:
+    """How many more entries the bucket takes."""
+    return BUCKET - last % BUCKET
 
 
 def _sort_key(number: int) -> str:
@@ -91,21 +105,25 @@ class ChangeLog:
         self._prefix = space.prefix
 
     @property
-    def _counter(self) -> Key:
+    def counter_key(self) -> Key:
         return f"{self._prefix}{_COUNTER}", _COUNTER
 
     def _log(self, number: int) -> str:
         return f"{self._prefix}{_LOG}{(number - 1) // BUCKET}"
 
-    def _by_id(self, event_id: str) -> Key:
+    def id_key(self, event_id: str) -> Key:
+        """Where an event's number stands."""
         return f"{self._prefix}id#{event_id}", _NUMBER
 
     def _by_author(self, author: str) -> str:
         return f"{self._prefix}by#{self._space.author_list(author)}"
 
     def counter(self) -> int:
-        item = self._engine.get(Table.CHANGES, *self._counter)
-        return 0 if item is None else int(item[_NUMBER])
+        return self.number_in(self._engine.get(Table.CHANGES, *self.counter_key))
+
+    @staticmethod
+    def number_in(counter: Item | None) -> int:
+        return 0 if counter is None else int(counter[_NUMBER])
 
     def last_number(self) -> int:
         """The highest number given, for readers: also by a commit whose chunk shows already, and
@@ -118,12 +136,12 @@ class ChangeLog:
         return last
 
     def number_of(self, event_id: str) -> int | None:
-        item = self._engine.get(Table.CHANGES, *self._by_id(event_id))
+        item = self._engine.get(Table.CHANGES, *self.id_key(event_id))
         return None if item is None else int(item[_NUMBER])
 
     def numbers_of(self, event_ids: Iterable[str]) -> dict[str, int]:
         """The numbers of those that have one."""
-        keys = {self._by_id(event_id): event_id for event_id in event_ids}
+        keys = {self.id_key(event_id): event_id for event_id in event_ids}
         found = self._engine.get_many(Table.CHANGES, keys)
         return {keys[key]: int(item[_NUMBER]) for key, item in found.items()}
 
@@ -133,8 +151,7 @@ class ChangeLog:
 
     def append(self, last: int, arrivals: Sequence[Arrival]) -> int:
         """Number events behind `last`, as many as fit into one commit. How many those were."""
-        room = BUCKET - last % BUCKET
-        batch = arrivals[: min(self.most_at_once, room)]
+        batch = arrivals[: min(self.most_at_once, _room(last))]
         try:
             self._engine.transact(self._writes(last, batch))
         except TransactionCancelled as cancelled:
@@ -147,6 +164,15 @@ class ChangeLog:
                 raise AlreadyNumbered(frozenset(known)) from None
             raise CounterMoved from None
         return len(batch)
+
+    def chunks(self, last: int, arrivals: Sequence[Arrival]) -> list[list[TransactWrite]]:
+        """The writes that number all of the events behind `last`: a transaction a bucket."""
+        writes = []
+        while arrivals:
+            batch, arrivals = arrivals[: _room(last)], arrivals[_room(last) :]
+            writes.append(self._writes(last, batch))
+            last += len(batch)
+        return writes
 
     def between(
         self, since: int, last: int, authors: Sequence[str] | None = None
@@ -206,11 +232,11 @@ class ChangeLog:
         unmoved: Condition = Equals(_NUMBER, last) if last else Absent()
         entries = "".join(f"{event.id}{event.pubkey}{event.kind:04x}" for event in batch)
         writes: list[TransactWrite] = [
-            Put(Table.CHANGES, *self._counter, {_NUMBER: last + len(batch)}, unmoved),
+            Put(Table.CHANGES, *self.counter_key, {_NUMBER: last + len(batch)}, unmoved),
             Put(Table.CHANGES, self._log(first), _sort_key(first), {"e": entries}, Absent()),
         ]
         for number, event in enumerate(batch, first):
-            writes.append(Put(Table.CHANGES, *self._by_id(event.id), {_NUMBER: number}, Absent()))
+            writes.append(Put(Table.CHANGES, *self.id_key(event.id), {_NUMBER: number}, Absent()))
             by_author: dict[str, Any] = {"i": event.id, "k": event.kind}
             if self._space.author_digits < PUBKEY_DIGITS:  # the list does not say whose it is
                 by_author["p"] = event.pubkey

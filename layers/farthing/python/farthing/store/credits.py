@@ -1,14 +1,14 @@
-"""What trust allows followed agents to owe us: the defaults for peers without a limit of their own.
+"""Credit that trust gives followed agents: the limits of peers without a limit of their own.
 
-Each limit stands for itself. So they are replaced one by one, without generations: a reader between
-two limits of a rebuild sees an old one and a new one, and either was a fair answer.
+No limit depends on another. So a rebuild replaces them one by one: a reader in between sees old and
+new limits, and each of them was right at some time.
 """
 
 from collections.abc import Mapping
 
 from farthing.store.table import Delete, Engine, Put, Query, Table, read_all
 
-# One partition: there are as many as the owner follows agents, and they change with a rebuild.
+# One partition: there is one limit for each followed agent, and only a rebuild changes them.
 _CREDIT = "credit"
 _BATCH = 500
 

@@ -1,8 +1,8 @@
-"""Money: peers, what each owes us, holds on packets under way, and receipts.
+"""Money: peers, their balances, holds for packets under way, and receipts.
 
-A balance has two parts: `posted` is owed, `pending` is held for packets that are not settled yet.
-`owed` is their sum and stays within the peer's maximum by condition. Every movement is one
-transaction with what it pays for, so that nothing can be half done and a repeat moves nothing.
+A balance has two parts: `posted` is owed, and `pending` is held for packets that are not settled
+yet. `owed` is their sum, and a condition keeps it within the peer's limit. A movement and what it
+pays for are one transaction. So nothing can be half done, and a repeat moves nothing.
 """
 
 import re
@@ -69,7 +69,7 @@ class UnknownPeer(LedgerError):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who may send packets, and how far we trust them. The token itself is nowhere kept."""
+    """An agent that sends us packets and takes packets from us. Its token is kept as a hash."""
 
     id: str
     token_hash: str
@@ -82,8 +82,8 @@ class Peer:
     jwt_secret: bytes | None = None  # sealed; see `ilp.tokens`
     pubkey: str = ""  # the peer's Nostr key: routes name their next hop by it
     outgoing_token: bytes | None = None  # what we show at the peer's endpoint, sealed
-    active: bool = True  # packets are taken from it and sent to it
-    from_follows: bool = False  # kept as the follow list and the peer's own kind 10032 say
+    active: bool = True  # whether we take its packets and send it packets
+    from_follows: bool = False  # follows the owner's follow list and the peer's own kind 10032
 
     @property
     def takes_packets(self) -> bool:
@@ -93,8 +93,8 @@ class Peer:
 class Balance(NamedTuple):
     posted: int = 0
     pending: int = 0
-    payable: int = 0  # what we owe the peer for packets that it took on
-    owed: int = 0  # what the limit is held against
+    payable: int = 0  # what we owe the peer for packets that it fulfilled
+    owed: int = 0  # posted and pending: what the limit is for
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def hash_token(token: str) -> str:
 
 
 def _places(peer: Peer) -> list[tuple[str, str]]:
-    """Where a peer's record stands: under its id, and under whatever else finds it at once."""
+    """The keys of a peer's record: one for each way to find the peer."""
     places = [(_PEERS, peer.id), (f"token#{peer.token_hash}", _TOKEN)]
     if peer.pubkey:
         places.append((f"pubkey#{peer.pubkey}", _PUBKEY))
@@ -141,7 +141,7 @@ class Ledger:
 
     def add_peer(self, peer: Peer) -> None:
         if not _PEER_ID(peer.id):
-            raise InvalidPeerId("a peer's id has letters, digits and . _ : @ - only")
+            raise InvalidPeerId("expected a peer's id of letters, digits and . _ : @ - only")
         item = _peer_item(peer)
         try:
             self._engine.transact(
@@ -186,7 +186,7 @@ class Ledger:
         return True
 
     def peer(self, peer_id: str) -> Peer | None:
-        if not _PEER_ID(peer_id):  # strangers ask too, by names that no key has room for
+        if not _PEER_ID(peer_id):  # strangers may ask for any name, also for one of a megabyte
             return None
         return _peer(self._engine.get(Table.LEDGER, _PEERS, peer_id))
 
@@ -215,7 +215,7 @@ class Ledger:
                 yield peer
 
     def account_ids(self) -> list[str]:
-        """Peers with an account, also those who are peers no longer."""
+        """Peers and former peers: both have an account."""
         pages = (read_all(self._engine, Query(Table.LEDGER, pk)) for pk in (_PEERS, _FORMER))
         return sorted({row.sk for rows in pages for row in rows})
 
@@ -264,7 +264,8 @@ class Ledger:
         return Payment(writes, receipt.reference)
 
     def forwarded(self, receipt: Receipt) -> list[TransactWrite]:
-        """What goes along when a held amount is kept for a packet that was forwarded."""
+        """The writes that go with `post` for a forwarded packet: its receipt, and our debt to the
+        next hop."""
         purpose = receipt.purpose
         assert isinstance(purpose, Forwarded)
         writes: list[TransactWrite] = [Put(Table.LEDGER, *receipt.key, receipt.item(), Absent())]
@@ -273,7 +274,7 @@ class Ledger:
             writes.append(Add(Table.LEDGER, _balance_key(purpose.next_hop), _BALANCE, owed))
         return writes
 
-    # Holds, for packets whose end lies with others
+    # Holds, for packets that others fulfil
 
     def hold(self, hold: Hold, max_balance: int) -> bool:
         """Reserve an amount until the packet is settled; False if the balance has no room."""
@@ -293,13 +294,13 @@ class Ledger:
 
     def post(self, hold: Hold, along: Sequence[TransactWrite] = ()) -> bool:
         """Keep what was held; False if it has been released meanwhile, and then nothing moves."""
-        return self._settle(hold, {"pending": -hold.amount, "posted": hold.amount}, along)
+        return self._close(hold, {"pending": -hold.amount, "posted": hold.amount}, along)
 
     def release(self, hold: Hold) -> bool:
         """Give back what was held; False if it has been settled before."""
-        return self._settle(hold, {"pending": -hold.amount, "owed": -hold.amount}, ())
+        return self._close(hold, {"pending": -hold.amount, "owed": -hold.amount}, ())
 
-    def _settle(self, hold: Hold, moved: dict[str, int], along: Sequence[TransactWrite]) -> bool:
+    def _close(self, hold: Hold, moved: dict[str, int], along: Sequence[TransactWrite]) -> bool:
         settled: list[TransactWrite] = [
             Delete(Table.LEDGER, *hold.key, Equals("amount", hold.amount)),
             Add(Table.LEDGER, _balance_key(hold.peer), _BALANCE, moved),

@@ -1,4 +1,4 @@
-"""Settlements: what was paid outside of Interledger, in either direction, each counted once."""
+"""Settlements: payments outside of Interledger, in either direction, each counted once."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -62,11 +62,12 @@ class Settlements:
             return False
         return True
 
-    # What we pay is kept before an engine is asked for it. However often it is asked, and however
-    # the debt grows meanwhile, it is asked for the same amount under the same key, and pays once.
+    # A settlement is kept before the engine is asked for it. So every request for it has the same
+    # amount and the same key, however often we ask and however the debt grows: it is paid once.
 
     def last_asked(self, peer_id: str) -> Asked | None:
-        """Look here before looking at the balance: what was paid by then is not in it any more."""
+        """Look here first and at the balance afterwards: a settlement that is finished by then is
+        no longer part of the balance."""
         item = self._engine.get(Table.LEDGER, *_asked(peer_id))
         if item is None:
             return None
@@ -75,7 +76,7 @@ class Settlements:
         return Asked(Settlement(**fields), is_open)
 
     def begin(self, settlement: Settlement, after: Asked | None) -> bool:
-        """Keep what we are going to ask for; False if another was begun since that look."""
+        """Keep the settlement that we are going to ask for; False if another was begun since."""
         unmoved = Absent() if after is None else Equals("key", after.settlement.key)
         try:
             self._engine.write(_asked_for(settlement, unmoved, is_open=True))
@@ -84,7 +85,7 @@ class Settlements:
         return True
 
     def finish(self, settlement: Settlement) -> bool:
-        """Count what an engine has taken on; False if it was counted before."""
+        """Count a settlement that the engine has taken on; False if it was counted before."""
         writes = _counted(settlement, {"payable": -settlement.amount})
         its_own = Equals("key", settlement.key)
         try:

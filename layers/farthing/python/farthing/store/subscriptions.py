@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import orjson
@@ -64,7 +64,7 @@ class Feed(Generic[E]):
 
 
 # REQ: events as they are stored.
-EVENTS = Feed("i", Index(Table.SESSIONS, "i", NOSTR), parse_filter)
+EVENTS = Feed("i", Index(Table.SESSIONS, "i", NOSTR), partial(parse_filter, may_search=True))
 # CHANGES, live: entries of the numbered log.
 CHANGES = Feed("l", Index(Table.SESSIONS, "l", NOSTR, listed=True), parse_filter, has_cursor=True)
 
@@ -95,8 +95,8 @@ class Subscription:
 
     @property
     def place(self) -> str:
-        """How hints name it. By its order too: whoever tidies up after an older one leaves this
-        one's hints alone."""
+        """How hints name it. The order is part of it, so that tidying up after an older request
+        of the same id leaves this one's hints alone."""
         return f"{self.connection_id}#{self.order}#{self.id}"
 
     @cached_property

@@ -36,6 +36,8 @@ def wake_all(agent: Agent) -> int:
     woken = 0
     for each in agent.paid_subscriptions.all(agent.now):
         if each.is_push and not each.is_told:
+            if each.lease_ms and agent.alone:
+                agent.paid_subscriptions.break_lease(each)  # its holder has not outlived the stop
             agent.wakes.wake(each.owner, each.id)
             woken += 1
     return woken

@@ -1,0 +1,130 @@
+"""Full-text search on one machine: an index of SQLite's FTS5, in a file of its own beside the data.
+
+The stream of the events table feeds it. It can be deleted at any time and is made anew from what is
+stored. Readers look every hit up in the store, so the index may lag behind and never lies.
+"""
+
+import re
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from farthing.context import Agent
+from farthing.nostr.events import Event
+from farthing.nostr.filters import Filter
+from farthing.nostr.kinds import PRIVATE_KINDS
+from farthing.store.events import space_of, stored_event
+from farthing.store.private_files import private_file
+from farthing.store.spaces import NOSTR
+from farthing.store.streams import parse_record
+from farthing.store.table import Table
+from farthing.surface import Stream
+
+# Only one machine has this consumer, so the surface does not name it.
+SEARCH_STREAM = Stream("search", Table.EVENTS, patience_minutes=5)
+
+_FILE = "search.db"
+_AT_ONCE = 500
+_WORDS_MAX = 32
+_WORD = re.compile(r"\w+", re.UNICODE)
+_COMPLETE = "complete"
+
+
+class FtsSearch:
+    """May be used by many threads. One connection, and a lock around it."""
+
+    is_on = True
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / _FILE
+        private_file(path)
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._connection = sqlite3.connect(path, check_same_thread=False)
+        # What a crash loses is made anew from the stream.
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.executescript(
+            """
+            CREATE TABLE IF NOT EXISTS ids (id TEXT PRIMARY KEY, row INTEGER NOT NULL);
+            CREATE TABLE IF NOT EXISTS marks (name TEXT PRIMARY KEY);
+            CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(content, id UNINDEXED);
+            """
+        )
+
+    def close(self) -> None:
+        self._stopping.set()
+        with self._lock:
+            self._connection.close()
+
+    def find(self, text: str, most: int) -> list[str]:
+        query = _query(text)
+        if not query:
+            return []
+        statement = "SELECT id FROM words WHERE words MATCH ? ORDER BY rank, rowid DESC LIMIT ?"
+        with self._lock:
+            return [row[0] for row in self._connection.execute(statement, (query, most))]
+
+    def handle(self, batch: dict[str, Any], _context: object) -> dict[str, Any]:
+        """A batch of stream records, as handlers of streams take it."""
+        new, gone = [], []
+        for change in map(parse_record, batch["Records"]):
+            if change.table is not Table.EVENTS or space_of(change.pk, change.sk) is not NOSTR:
+                continue
+            stored = None if change.new is None else stored_event(NOSTR, change.pk, change.new)
+            if stored is None:
+                gone.append(change.pk)
+            else:
+                new.append(stored.event)
+        self._write(new, gone)
+        return {"batchItemFailures": []}
+
+    def catch_up(self, agent: Agent) -> None:
+        """Index what was stored before there was an index. After an interruption it begins again,
+        and what is indexed already is left as it is."""
+        with self._lock:
+            marks = self._connection.execute("SELECT 1 FROM marks WHERE name = ?", (_COMPLETE,))
+            if marks.fetchone():
+                return
+        events = (record.event for record in agent.reader.find(Filter()))
+        while not self._stopping.is_set():
+            some = list(islice(events, _AT_ONCE))
+            if not some:
+                break
+            self._write(some, ())
+        else:
+            return
+        with self._lock, self._connection:
+            self._connection.execute("INSERT OR IGNORE INTO marks VALUES (?)", (_COMPLETE,))
+
+    def _write(self, new: Iterable[Event], gone: Iterable[str]) -> None:
+        with self._lock, self._connection:
+            for event_id in gone:
+                self._forget(event_id)
+            for event in _searchable(new):
+                cursor = self._connection.cursor()
+                known = cursor.execute("SELECT 1 FROM ids WHERE id = ?", (event.id,)).fetchone()
+                if known:
+                    continue
+                cursor.execute("INSERT INTO words VALUES (?, ?)", (event.content, event.id))
+                cursor.execute("INSERT INTO ids VALUES (?, ?)", (event.id, cursor.lastrowid))
+
+    def _forget(self, event_id: str) -> None:
+        found = self._connection.execute("SELECT row FROM ids WHERE id = ?", (event_id,)).fetchone()
+        if found:
+            self._connection.execute("DELETE FROM words WHERE rowid = ?", found)
+            self._connection.execute("DELETE FROM ids WHERE id = ?", (event_id,))
+
+
+def _searchable(events: Iterable[Event]) -> Iterator[Event]:
+    return (event for event in events if event.content and event.kind not in PRIVATE_KINDS)
+
+
+def _query(text: str) -> str:
+    """All words, each quoted: nothing that a stranger types is an operator."""
+    words = [word for word in text.split() if ":" not in word]  # NIP-50's extensions
+    found = _WORD.findall(" ".join(words))[:_WORDS_MAX]
+    return " ".join(f'"{word}"' for word in found)

@@ -1,0 +1,208 @@
+"""Event streams of a running relay: by HTTP alone, from where a client left off."""
+
+import json
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.aether_client import AetherAuthor
+from tests.e2e.conftest import OPEN
+from tests.e2e.paying import free_port, http
+from tests.e2e.relay_process import RelayProcess
+
+
+class EventStream:
+    """A stream as curl shows it."""
+
+    def __init__(
+        self, relay: RelayProcess, subscription: str, *headers: str, query: str = ""
+    ) -> None:
+        url = f"{relay.http}/v1/stream?subscription_id={subscription}{query}"
+        options = [part for header in headers for part in ("-H", header)]
+        self._curl = subprocess.Popen(
+            ["curl", "-sN", "-m", "60", *options, url], stdout=subprocess.PIPE, text=True
+        )
+
+    def next(self) -> dict[str, str]:
+        """The fields of the next block that has any but a comment."""
+        assert self._curl.stdout is not None
+        fields: dict[str, str] = {}
+        for line in self._curl.stdout:
+            name, _, value = line.rstrip("\n").partition(": ")
+            if name:
+                fields[name] = value
+            elif fields and set(fields) != {":"}:
+                return fields
+            else:
+                fields = {}
+        raise AssertionError("the stream has ended")
+
+    def event(self) -> tuple[int, Any]:
+        while "data" not in (fields := self.next()):
+            pass
+        assert fields["event"] == "event"
+        body = json.loads(fields["data"])
+        assert body["type"] == "event"
+        return int(fields["id"]), body["event"]
+
+    def wait_for_end(self) -> None:
+        assert self._curl.stdout is not None
+        for _ in self._curl.stdout:
+            pass
+
+    def close(self) -> None:
+        self._curl.kill()
+        self._curl.wait()
+        assert self._curl.stdout is not None
+        self._curl.stdout.close()
+
+
+@pytest.fixture
+def listen(relay: RelayProcess) -> Iterator[Callable[..., EventStream]]:
+    streams: list[EventStream] = []
+
+    def open_one(
+        subscription: str, *headers: str, at: RelayProcess = relay, query: str = ""
+    ) -> EventStream:
+        streams.append(EventStream(at, subscription, *headers, query=query))
+        return streams[-1]
+
+    yield open_one
+    for stream in streams:
+        stream.close()
+
+
+def post(relay: RelayProcess, path: str, body: object) -> Any:
+    return http("POST", f"{relay.http}{path}", json.dumps(body).encode())
+
+
+def subscribe(relay: RelayProcess, *filters: object, **more: str) -> str:
+    answer = post(relay, "/v1/subscriptions", {"filters": filters, **more})
+    assert answer.status == 200, answer.data
+    assert set(answer.json()) == {"subscription_id"}
+    subscription_id: str = answer.json()["subscription_id"]
+    return subscription_id
+
+
+def publish(relay: RelayProcess, author: AetherAuthor, content: str, **fields: Any) -> str:
+    event = author.event(content, **fields)
+    assert post(relay, "/v1/events", event.as_dict()).json()["message"] == "accepted"
+    return event.id
+
+
+def test_a_stream_begins_with_its_subscription(
+    relay: RelayProcess, listen: Callable[..., EventStream]
+) -> None:
+    author = AetherAuthor()
+    publish(relay, author, "before")
+    subscription = subscribe(relay, {"authors": [author.pubkey], "kinds": [1]})
+    assert len(subscription) >= 32
+    publish(relay, author, "0")
+    publish(relay, author, "ephemeral", kind=20001)
+    publish(relay, author, "of another kind", kind=2)
+    publish(relay, AetherAuthor(), "of another author")
+    publish(relay, author, "1")
+    stream = listen(subscription)
+    assert int(stream.next()["retry"]) > 0
+    (first, zero), (second, one) = stream.event(), stream.event()
+    assert (zero["content"], one["content"]) == ("0", "1")
+    assert second > first
+    publish(relay, author, "2")
+    third, two = stream.event()
+    assert two["content"] == "2"
+    stream.close()
+    # The client comes back with what it has seen.
+    publish(relay, author, "3")
+    for again in (listen(subscription, f"Last-Event-ID: {second}"),
+                  listen(subscription, query=f"&last_event_id={second}")):  # fmt: skip
+        assert [again.event()[1]["content"] for _ in range(2)] == ["2", "3"]
+    assert third < listen(subscription, f"Last-Event-ID: {third}").event()[0]
+
+
+def test_subscriptions_are_chosen_taken_and_deleted(
+    relay: RelayProcess, listen: Callable[..., EventStream]
+) -> None:
+    chosen = subscribe(relay, {"kinds": [1]}, subscription_id="my own/one")
+    assert chosen == "my own/one"
+    taken = post(relay, "/v1/subscriptions", {"filters": [{}], "subscription_id": chosen})
+    assert taken.status == 409
+    url = f"{relay.http}/v1/subscriptions/my%20own%2Fone"
+    gone = http("DELETE", url)
+    assert (gone.status, gone.json()) == (200, {"deleted": True, "subscription_id": chosen})
+    again = http("DELETE", url)
+    assert (again.status, again.json()) == (404, {"error": "subscription_not_found"})
+    missing = http("GET", f"{relay.http}/v1/stream?subscription_id=nothing")
+    assert (missing.status, missing.json()) == (404, {"error": "subscription_not_found"})
+    assert http("GET", f"{relay.http}/v1/stream").status == 404
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"filters":[]}', b'{"filters":[{"x":1}]}',
+                                  b'{"filters":[{}],"subscription_id":""}'])  # fmt: skip
+def test_what_is_no_subscription(relay: RelayProcess, body: bytes) -> None:
+    answer = http("POST", f"{relay.http}/v1/subscriptions", body)
+    assert answer.status == 400
+    assert answer.json()["error"] == "invalid_message"
+    assert answer.json()["message"]
+
+
+def test_a_wrong_last_event_id(relay: RelayProcess) -> None:
+    subscription = subscribe(relay, {})
+    url = f"{relay.http}/v1/stream?subscription_id={subscription}"
+    assert http("GET", url, Last_Event_ID="x").status == 400
+
+
+def test_a_stream_loses_the_server_and_misses_nothing(
+    start_relay: Callable[..., RelayProcess], listen: Callable[..., EventStream]
+) -> None:
+    settings = {**OPEN, "port": free_port()}
+    author, relay = AetherAuthor(), start_relay(**settings)
+    subscription = subscribe(relay, {"authors": [author.pubkey]})
+    stream = listen(subscription, at=relay)
+    publish(relay, author, "0")
+    last, event = stream.event()
+    assert event["content"] == "0"
+    publish(relay, author, "1")
+    assert stream.event()[1]["content"] == "1"
+    assert relay.stop() == 0
+    stream.wait_for_end()
+    relay.start()
+    publish(relay, author, "2")
+    stream = listen(subscription, f"Last-Event-ID: {last}", at=relay)
+    assert [stream.event()[1]["content"] for _ in range(2)] == ["1", "2"]
+
+
+@pytest.mark.soak
+def test_a_thousand_streams_take_little_memory(start_relay: Callable[..., RelayProcess]) -> None:
+    relay = start_relay(**OPEN)
+    author = AetherAuthor()
+    subscription = subscribe(relay, {"authors": [author.pubkey]})
+    request = f"GET /v1/stream?subscription_id={subscription} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    sockets = []
+    for _ in range(1000):
+        opened = socket.create_connection(("127.0.0.1", relay.port), timeout=30)
+        opened.sendall(request)
+        sockets.append(opened)
+    try:
+        wait_for(sockets, b"retry:")
+        publish(relay, author, "warm")
+        wait_for(sockets, b"warm")
+        before = relay.memory_kb()
+        for number in range(50):
+            publish(relay, author, f"event {number} {'x' * 1000}")
+            wait_for(sockets, f"event {number} ".encode())
+        assert relay.memory_kb() - before < 20_000
+    finally:
+        for opened in sockets:
+            opened.close()
+
+
+def wait_for(sockets: list[socket.socket], text: bytes) -> None:
+    for each in sockets:
+        seen = b""
+        while text not in seen:
+            some = each.recv(65536)
+            assert some, "the stream has ended"
+            seen = seen[-len(text) :] + some

@@ -1,0 +1,112 @@
+"""NIP-50 on one machine: search by words, exact under deletion, advertised only where it is on."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.authors import Author
+from tests.e2e.client import Background, RawClient, connected
+from tests.e2e.paying import free_port, information
+from tests.e2e.relay_process import RelayProcess
+from tests.e2e.stores import import_events
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
+    data = tmp_path_factory.mktemp("search") / "data"
+    relay = RelayProcess(data, port=free_port(), price_per_byte=0).start()
+    yield relay
+    assert relay.stop() == 0
+    relay.check_log()
+
+
+def found(client: RawClient, number: int, **filter: Any) -> list[str]:
+    """Contents of the hits, once the index has as many."""
+    until = time.monotonic() + 10
+    while True:
+        contents = [event["content"] for event in client.ask(filter)]
+        if len(contents) == number or time.monotonic() > until:
+            return contents
+
+
+def test_all_words_are_found_in_any_order_and_case(client: RawClient) -> None:
+    author = Author()
+    client.store(
+        author.event("The quick brown fox"), author.event("a BROWN bear"), author.event("quickly")
+    )
+
+    assert set(found(client, 2, search="brown")) == {"The quick brown fox", "a BROWN bear"}
+    assert found(client, 1, search="fox QUICK") == ["The quick brown fox"]
+    assert found(client, 0, search="unicorn") == []
+
+
+def test_other_fields_of_the_filter_count_too(client: RawClient) -> None:
+    one, other = Author(), Author()
+    client.store(one.event("zebra one"), other.event("zebra two"), one.event("zebra", kind=30023))
+
+    assert found(client, 1, search="zebra", authors=[one.pubkey], kinds=[1]) == ["zebra one"]
+    assert len(found(client, 1, search="zebra", limit=1)) == 1
+
+
+def test_what_is_deleted_is_not_found(client: RawClient) -> None:
+    author = Author()
+    event = author.event("ephemeron here")
+    client.store(event)
+    assert found(client, 1, search="ephemeron") == ["ephemeron here"]
+
+    client.store(author.event("", kind=5, tags=[["e", event["id"]]]))
+
+    assert found(client, 0, search="ephemeron") == []
+
+
+@pytest.mark.parametrize("text", ['"', "a OR b*", "NEAR(x)", "^", "-", "content:x", "(", "'; --"])
+def test_no_text_is_an_operator_or_an_error(client: RawClient, text: str) -> None:
+    assert client.ask({"search": text, "limit": 5}) == []
+
+
+@pytest.mark.parametrize("wrong", ["", 5, None, ["x"], "x" * 257])
+def test_what_is_no_search_is_refused(client: RawClient, wrong: Any) -> None:
+    client.send("REQ", "wrong", {"search": wrong})
+    assert client.wait_for("CLOSED", "wrong")[2].startswith("invalid:")
+
+
+def test_a_live_search_gets_new_events(client: RawClient) -> None:
+    client.send("REQ", "live", {"search": "kestrel", "limit": 0})
+    client.wait_for("EOSE", "live")
+    author = Author()
+    client.publish(author.event("a sparrow"))
+    client.publish(author.event("a Kestrel"))
+
+    assert client.wait_for("EVENT", "live")[2]["content"] == "a Kestrel"
+
+
+def test_it_is_advertised(relay: RelayProcess) -> None:
+    assert 50 in information(relay)["supported_nips"]
+
+
+def test_an_older_data_folder_is_indexed_at_the_start(
+    tmp_path: Path, background: Background
+) -> None:
+    import_events(tmp_path / "data", [Author().event("from before")])
+    relay = RelayProcess(tmp_path / "data", port=free_port(), price_per_byte=0).start()
+    try:
+        with connected(background, relay.url) as client:
+            assert found(client, 1, search="before") == ["from before"]
+    finally:
+        relay.stop()
+
+
+def test_where_it_is_off_it_is_refused_and_not_advertised(
+    tmp_path: Path, background: Background
+) -> None:
+    relay = RelayProcess(tmp_path / "data", port=free_port(), search=0).start()
+    try:
+        assert 50 not in information(relay)["supported_nips"]
+        with connected(background, relay.url) as client:
+            client.send("REQ", "s", {"search": "x"})
+            assert client.wait_for("CLOSED", "s")[2].startswith("invalid:")
+    finally:
+        relay.stop()

@@ -1,0 +1,220 @@
+"""Aether in stateless functions: several containers serve one connection, and each starts from the
+tables alone."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from farthing.aether import messages, noise
+from farthing.aether.capabilities import issue, parse_token
+from farthing.aether.keys import owner_seed, public_key
+from farthing.context import Agent
+from farthing.relay.aether.publish import publish
+from farthing.relay.aether.sealed_frames import SealedFrame
+from farthing.relay.aether.streams import filters_of, find_subscription, open_subscription, read_log
+from farthing.relay.fan_out import fan_out
+from farthing.relay.sequence import number_events
+from farthing.store.capabilities import Capabilities
+from farthing.store.changes import Arrival
+from farthing.store.memory import MemoryEngine
+from farthing.store.sessions import connection_key
+from farthing.store.spaces import AETHER
+from farthing.store.table import Add, Table
+from tests.relay.aether_world import (
+    ALICE,
+    BOB,
+    JSON,
+    SECOND,
+    as_body,
+    client_of,
+    connected,
+    signed,
+)
+from tests.relay.world import OWNER, START, Client, Clock, connections_of, make_agent
+
+
+@pytest.fixture
+def agent() -> Agent:
+    clock = Clock()
+    return make_agent(MemoryEngine(clock=clock), clock)
+
+
+def another_container(agent: Agent) -> Agent:
+    """The same tables and connections, and nothing that was remembered."""
+    return replace(agent, _parts={})
+
+
+def at_once(calls: list[Callable[[], None]]) -> None:
+    start = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], None]) -> None:
+        start.wait()
+        call()
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_each_step_of_the_handshake_may_run_elsewhere(agent: Agent) -> None:
+    client = connected(agent)
+    original = client._hand_over
+    containers = [another_container(agent) for _ in range(8)]
+    hands = iter(client_of(each, "aether")._hand_over for each in containers)
+    client._hand_over = lambda frame: next(hands)(frame)
+    assert client.shake_hands() == [{"type": "ack"}]
+    assert client.publish(signed())["message"] == "accepted"
+    client._hand_over = original
+    assert client.counters == [0, 1]
+
+
+def test_a_step_of_the_handshake_is_taken_once(agent: Agent) -> None:
+    client = connected(agent)
+    client.shake_hands()
+    third, session = client.third, client.session
+    (answer,) = client.send_noise(third)
+    assert answer["error"] == "invalid_message"
+    client.session = session
+    assert client.publish(signed())["message"] == "accepted"
+
+
+def test_two_containers_never_use_a_number_twice(agent: Agent) -> None:
+    client = connected(agent)
+    client.shake_hands()
+    written: list[str] = []
+
+    def send(container: Agent) -> None:
+        for number in range(50):
+            frame = SealedFrame(
+                container, "aether", f'{{"type":"ack","n":{number}}}'.encode(), JSON
+            )
+            written.append(str(frame.write()))
+
+    at_once([partial(send, another_container(agent)) for _ in range(4)])
+    counters = [noise.counter_of(messages.read(frame).octets) for frame in written]
+    assert sorted(counters) == list(range(1, 201))  # 0 was the ACK of the handshake
+
+
+def test_counters_come_in_any_order_and_each_once(agent: Agent) -> None:
+    client = connected(agent)
+    client.shake_hands()
+    payloads = [
+        client.seal({"type": "publish", "event": as_body(signed(content=str(n)))}) for n in range(4)
+    ]
+    for number in (2, 0, 3, 1):
+        (answer,) = client.send_noise(payloads[number])
+        assert answer["message"] == "accepted"
+    for payload in payloads:
+        (answer,) = client.send_noise(payload)
+        assert answer["error"] == "invalid_message"
+    answers: list[str] = []
+    late = client.seal({"type": "unsubscribe", "sub_id": "s"})
+
+    def race(container: Agent) -> None:
+        other = client_of(container, "aether")
+        other.session = client.session
+        answers.extend(str(body.get("error", "ack")) for body in other.send_noise(late))
+
+    at_once([partial(race, another_container(agent)) for _ in range(4)])
+    assert sorted(answers) == ["ack"] + ["invalid_message"] * 3
+
+
+def test_state_is_sealed_and_bound_to_its_connection(agent: Agent) -> None:
+    client, other = connected(agent), connected(agent, "other")
+    client.shake_hands()
+    other.shake_hands()
+    assert client.session is not None
+    kept = agent.sessions.get("aether")
+    assert kept is not None
+    assert client.session.send_key not in kept.noise.sealed
+    assert client.session.receive_key not in kept.noise.sealed
+    # Whoever swaps the states of two connections has nothing of it.
+    other_kept = agent.sessions.get("other")
+    assert other_kept is not None
+    agent.engine.write(
+        Add(Table.SESSIONS, *connection_key("aether"), {}, {"state": other_kept.noise.sealed})
+    )
+    frame = SealedFrame(agent, "aether", b'{"type":"ack"}', JSON)
+    assert frame.write() is None
+
+
+def test_events_reach_sealed_and_plain_sockets_and_no_nostr_client(agent: Agent) -> None:
+    plain, sealed, nostr = connected(agent, "plain"), connected(agent, "sealed"), Client(agent)
+    sealed.shake_hands()
+    for client in (plain, sealed):
+        assert client.subscribe("s", {"kinds": [1]}) == [{"type": "ack", "sub_id": "s"}]
+    nostr.send("REQ", "s", {"kinds": [1]})
+    event = signed()
+    fan_out(agent, [event], AETHER)
+    for client, name in ((plain, "plain"), (sealed, "sealed")):
+        (body,) = client.read(connections_of(agent).take_frames(name))
+        assert body == {"type": "event", "sub_id": "s", "event": as_body(event)}
+    assert connections_of(agent).take("client") == []
+
+
+def test_64_writers_and_five_uses(agent: Agent) -> None:
+    token = issue(
+        owner_seed(OWNER), subject=public_key(ALICE), capability="relay:events:write",
+        caveats={"max_uses": 5},
+    )  # fmt: skip
+    paid = replace(agent, settings=replace(agent.settings, price_per_byte=10), _parts={})
+    answers: list[str] = []
+
+    def write(number: int) -> None:
+        client = connected(another_container(paid), f"writer {number}")
+        answer = client.publish(signed(content=str(number)), [token])
+        answers.append(str(answer.get("message")) if answer["type"] == "ack" else answer["error"])
+
+    at_once([partial(write, number) for number in range(64)])
+    assert sorted(answers) == ["accepted"] * 5 + ["capability_refused"] * 59
+    assert Capabilities(agent.engine).uses(parse_token(token).id) == 5
+
+
+def test_a_revoked_token_ends_all_that_were_made_from_it(agent: Agent) -> None:
+    paid = replace(agent, settings=replace(agent.settings, price_per_byte=10), _parts={})
+    root = issue(owner_seed(OWNER), subject=public_key(BOB), capability="relay:events", caveats={})
+    leaf = issue(
+        BOB, subject=public_key(ALICE), capability="relay:events:write:1",
+        caveats={"ip": "192.0.2.0/24"},
+    )  # fmt: skip
+    here, there = (
+        connected(paid, "here", ip="192.0.2.7"),
+        connected(paid, "there", ip="198.51.100.1"),
+    )
+    assert here.publish(signed(content="1"), [root, leaf])["message"] == "accepted"
+    assert there.publish(signed(content="2"), [root, leaf])["error"] == "capability_refused"
+    assert here.publish(signed(content="2"), [leaf])["error"] == "capability_refused"
+    Capabilities(agent.engine).revoke(parse_token(root).id, agent.now)
+    assert here.publish(signed(content="2"), [root, leaf])["error"] == "capability_refused"
+    assert here.publish(signed(content="1"), [root, leaf])["message"] == "duplicate"
+
+
+def test_streams_read_the_log_in_parts(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("farthing.relay.aether.streams._MOST_ENTRIES", 4)
+    monkeypatch.setattr("farthing.relay.aether.streams._MOST_CHARACTERS", 900)
+    opened = open_subscription(agent, {"filters": [{"kinds": [1]}, {"#t": ["x"]}]})
+    filters = filters_of(find_subscription(agent, opened))
+    wanted = []
+    for number in range(20):
+        kind = number % 3
+        event = signed(kind=kind, content=str(number), created_at=START * SECOND + number)
+        publish(agent, messages.Publish(as_body(event)), ip=None)
+        number_events(agent, [Arrival(event.id, event.pubkey, event.kind)], AETHER)
+        if kind == 1:
+            wanted.append(number + 1)
+    found, position = [], 0
+    while True:
+        batch = read_log(agent, filters, position)
+        found += [number for number, _ in batch.events]
+        assert batch.end > position
+        position = batch.end
+        if batch.is_last:
+            break
+    assert found == wanted
+    assert position == 20
+    assert agent.changes.last_number() == 0  # the log of Nostr knows of nothing
