@@ -24,6 +24,10 @@ _EVENT = ", ".join(f"{name} {kind}" for name, kind in EVENT_COLUMNS.items())
 _TEXT = "struct<S: string>"
 _EVENT_ITEM = f"Item struct<pk: {_TEXT}, sk: {_TEXT}, j: {_TEXT}>"
 
+_AETHER_SORT_KEY = "xe"
+_AETHER_EVENT = "event_id string, pubkey string, created_at decimal(20, 0)"
+_NANOSECONDS = 10**9
+
 # `\z`, because `$` would let a newline through at the end.
 HEX64 = r"^[0-9a-f]{64}\z"
 
@@ -44,19 +48,45 @@ def read_events(spark: SparkSession, paths: Sequence[str], form: Format) -> Data
     return events_from_lines(lines)
 
 
-def event_lines_of_items(lines: DataFrame) -> DataFrame:
-    """The event's JSON out of each item. Addresses and tombstones hold none and are left out."""
+def read_aether_events(spark: SparkSession, paths: Sequence[str], form: Format) -> DataFrame:
+    """What can be counted of Aether events from the same source: id, pubkey, created_at in seconds,
+    size. Parquet has none of them."""
+    if form is Format.PARQUET:
+        return spark.createDataFrame([], "id string, pubkey string, created_at bigint, size int")
+    lines = spark.read.text(list(paths), lineSep="\n")
+    if form is Format.DYNAMODB:
+        lines = event_lines_of_items(lines, _AETHER_SORT_KEY)
+    parsed = lines.select(
+        F.from_json("value", _AETHER_EVENT).alias("event"), F.octet_length("value").alias("size")
+    )
+    events = parsed.where(F.col("event.event_id").rlike(HEX64)).select(
+        F.col("event.event_id").alias("id"),
+        "event.pubkey",
+        F.floor(F.col("event.created_at") / _NANOSECONDS).cast("bigint").alias("created_at"),
+        "size",
+    )
+    return events.where(F.col("pubkey").rlike(HEX64) & F.col("created_at").isNotNull())
+
+
+def event_lines_of_items(lines: DataFrame, sort_key: str = "e") -> DataFrame:
+    """The event's JSON out of each item. Addresses, tombstones and events of other formats, which
+    have sort keys of their own, are left out."""
     item = _filled(lines).select(F.from_json("value", _EVENT_ITEM)["Item"].alias("item"))
-    holds_none = (F.col("item.sk.S") != "e") | F.col("item.j.S").isNull()
+    holds_none = (F.col("item.sk.S") != sort_key) | F.col("item.j.S").isNull()
     without = F.col("item.pk.S").isNotNull() & F.coalesce(holds_none, F.lit(True))
     # A line that is no item gives a null, which counts as malformed.
     return item.where(~without).select(F.coalesce("item.j.S", F.lit("null")).alias("value"))
 
 
 def events_from_lines(lines: DataFrame) -> DataFrame:
-    parsed = _filled(lines).select(
-        F.from_json("value", _EVENT).alias("event"), F.octet_length("value").alias("size")
-    )
+    """Lines of another format's events are none of them, and not malformed either."""
+    parsed = (
+        _filled(lines)
+        .select(F.from_json("value", f"{_EVENT}, event_id string").alias("event"), "value")
+        .where(F.col("event.event_id").isNull() | F.col("event.id").isNotNull())
+        .select(F.col("event").dropFields("event_id").alias("event"),
+                F.octet_length("value").alias("size"))
+    )  # fmt: skip
     return _marked(parsed.select("event.*", "size"))
 
 

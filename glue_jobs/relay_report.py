@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from glue_jobs.events_source import Format, read_events, well_formed
-from glue_jobs.report_page import FORWARDED, OTHER, Activity, Page, Payer, Totals, render
+from glue_jobs.events_source import Format, read_aether_events, read_events, well_formed
+from glue_jobs.report_page import AETHER, FORWARDED, OTHER, Activity, Page, Payer, Totals, render
 from glue_jobs.session import cut_lineage
 
 RECEIPT = "receipt#"
@@ -21,7 +21,7 @@ PURSE = "purse#"
 _RECEIPT_COLUMNS = {
     "pk": "string", "peer": "string", "amount": "bigint", "outgoing": "bigint",
     "next_hop": "string", "purpose": "string", "way": "string", "time": "bigint", "kind": "int",
-    "size": "bigint",
+    "size": "bigint", "space": "string",
 }  # fmt: skip
 _COUNTS = ("events", "authors", "bytes", "deliveries", "forwards", "revenue")
 _LAST_SECOND = 253_402_300_799  # of the year 9999, which is as far as dates go
@@ -49,15 +49,21 @@ def relay_report(
     unit: str = "units",
     days: int = 30,
     top: int = 10,
+    aether: DataFrame | None = None,
 ) -> Report:
     """From events and receipts (see `read_receipts`): the report of the last so many days.
 
-    An event counts on the day that it was created, a receipt on the day of the payment.
+    An event counts on the day that it was created, a receipt on the day of the payment. Aether
+    events (see `read_aether_events`) are counted apart, as one kind.
     """
     today = datetime.fromtimestamp(now, UTC).date()
     first = today - timedelta(days=days - 1)
     recent = F.col("day").between(F.lit(first), F.lit(today))
-    stored = with_day(well_formed(events), "created_at").where(recent)
+    counted = well_formed(events).select("pubkey", "created_at", "kind", "size")
+    if aether is not None:
+        apart = aether.select("pubkey", "created_at", F.lit(AETHER).alias("kind"), "size")
+        counted = counted.unionByName(apart)
+    stored = with_day(counted, "created_at").where(recent)
     settled = with_day(receipts, "time").where(recent)
     activity = cut_lineage(activity_by_kind_and_day(stored, settled))
     payers = cut_lineage(top_payers(settled, top))
@@ -97,7 +103,10 @@ def read_receipts(spark: SparkSession, paths: Sequence[str], form: Format) -> Da
     return rows.where(is_receipt).select(
         F.coalesce("peer", "pk").alias("peer"),
         "time",
-        F.when(is_forwarded, FORWARDED).otherwise(F.col("kind")).alias("kind"),
+        F.when(is_forwarded, FORWARDED)
+        .when(F.col("space") == "aether", AETHER)
+        .otherwise(F.col("kind"))
+        .alias("kind"),
         F.coalesce("size", F.lit(0)).alias("size"),
         (F.coalesce("amount", F.lit(0)) - F.coalesce("outgoing", F.lit(0))).alias("revenue"),
         is_forwarded.alias("is_forwarded"),
@@ -216,6 +225,7 @@ def main() -> None:
         name=run.arguments["NAME"],
         unit=run.arguments.get("UNIT", "units"),
         days=run.number("DAYS", 30),
+        aether=read_aether_events(run.spark, run.paths("SOURCE", "EVENTS_TABLE_ARN"), run.form),
     )
     folder = run.arguments["OUTPUT"].rstrip("/")
     report.write_parquet(folder)

@@ -13,6 +13,7 @@ from glue_jobs.charts import Series, bars, columns, short, shortened
 
 FORWARDED = -1  # what receipts of forwarded packets have for a kind
 OTHER = -2
+AETHER = -3  # all Aether events, whose kinds mean other things than Nostr's
 _COLOURS = 5  # kinds with a colour of their own in a chart
 _KINDS = {
     0: "profile", 1: "note", 3: "follow list", 4: "direct message", 5: "deletion", 6: "repost",
@@ -114,6 +115,8 @@ def kind_name(kind: int) -> str:
         return "other kinds"
     if kind == FORWARDED:
         return "forwarded packets"
+    if kind == AETHER:
+        return "Aether events"
     known = _KINDS.get(kind)
     return f"{known} ({kind})" if known else f"kind {kind}"
 

@@ -74,6 +74,7 @@ class Deployment:
 
     # One URL for everything
     edge: bool = _option(True, "CloudFront: one URL for wss, NIP-11 and HTTP")
+    page: bool = _option(True, "The page for people, in a bucket behind CloudFront")
     domain: str = _option("", "Name of that URL; point it at the output `EdgeDomain`")
     certificate_arn: str = _option("", "Its certificate, in us-east-1")
     web_acl_arn: str = _option("", "Web ACL (WAF, global) in front of it")

@@ -74,7 +74,14 @@ _VERBS: Mapping[str, Permissions] = {
 TABLES: Mapping[str, Permissions] = {
     **_VERBS,
     "default": _all(*_VERBS.values()),
-    "deliveries": _all(_PAID, _READ_LOG, _on(Table.ROUTES, _GET, _GET_MANY)),
+    "deliveries": _all(
+        _PAID,
+        _READ_LOG,
+        _READ,  # what other relays say of their prices
+        _on(Table.LEDGER, _QUERY, _DELETE),  # and what they are paid
+        _on(Table.SESSIONS, _UPDATE),
+        _on(Table.ROUTES, _GET, _GET_MANY),
+    ),
     "connect": _on(Table.SESSIONS, _PUT),
     "disconnect": _FORGET,
     "credits": _on(Table.LEDGER, _GET, _PUT, _UPDATE),

@@ -21,6 +21,7 @@ BENCHES = (
     "ingest",
     "paid",
     "purse",
+    "aether",
     "forwarding",
     "req",
     "fan_out",

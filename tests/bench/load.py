@@ -27,6 +27,8 @@ from tests.bench.wire import CLOSE, PING, PONG, TEXT, FrameReader, masked_frame,
 _FULFILL = 13  # the type of an ILP packet, its first octet
 _END_OF_HEAD = b"\r\n\r\n"
 _CONNECT_SECONDS = 10
+_ACK = b'{"type":"ack"'
+_AETHER_ANSWERS = (_ACK, b'{"type":"error"')
 
 
 @dataclass
@@ -120,6 +122,9 @@ class WebSocketSender(Sender):
                 self._login.set_result(payload)
             elif opcode == TEXT and payload.startswith(b'["OK"'):
                 self._tally.count(orjson.loads(payload)[2] is True, payload)
+                replies += 1
+            elif opcode == TEXT and payload.startswith(_AETHER_ANSWERS):
+                self._tally.count(payload.startswith(_ACK), payload)
                 replies += 1
             elif opcode == PING:
                 self._transport.write(masked_frame(payload, PONG))

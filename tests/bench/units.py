@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from farthing.connector.client import RelayTerms, prepare_payment, utc_now
 from farthing.connector.requests import OCTETS, receive_packet
@@ -48,6 +49,17 @@ def _rows(name: str, cost: Cost, *, writes: int | None = None, trips: int | None
         Row(f"units: {name}, round trips", cost.round_trips, "",
             target=None if trips is None else at_most(trips)),
     ]  # fmt: skip
+
+
+def note_units() -> int:
+    """Write units of a note with two tags, not the first of its connection."""
+    with world(counting=True, price_per_byte=0) as agent:
+        client = Client(agent)
+        costs = [
+            _measure(agent, partial(client.send, "EVENT", _note(agent, number).as_dict()))
+            for number in range(2)
+        ]
+    return costs[-1].write_units
 
 
 def _free_rows() -> list[Row]:

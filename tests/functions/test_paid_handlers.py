@@ -314,7 +314,7 @@ def test_the_sweeper_releases_what_has_expired(paid: Agent, invoke: Invoke) -> N
     future = Hold(PAYER.id, "1" * 64, 7, START * 1000 + 1)
     for hold in (past, future):
         assert paid.ledger.hold(hold, 100)
-    assert invoke("sweeper") == {"released": 1, "removed": 0}
+    assert invoke("sweeper")["released"] == 1
     assert list(paid.ledger.holds()) == [future]
-    assert invoke("sweeper") == {"released": 0, "removed": 0}
+    assert invoke("sweeper")["released"] == 0
     assert counts_of(paid)[Metric.REVENUE] == 0  # said, and not merely not said

@@ -15,10 +15,11 @@ from farthing.store.attributes import marshal_json
 from farthing.store.purses import Movement, MovementKind, Way
 from farthing.store.receipts import Forwarded, Purpose, PurseFilled, Receipt, Stored
 from glue_jobs.charts import axis_steps, short
-from glue_jobs.events_source import Format, read_events
+from glue_jobs.events_source import Format, read_aether_events, read_events
 from glue_jobs.relay_report import Report, read_receipts, relay_report
-from glue_jobs.report_page import FORWARDED, Activity, Page, Payer, Totals, render
+from glue_jobs.report_page import AETHER, FORWARDED, Activity, Page, Payer, Totals, render
 from tests.glue.world import NOW, event, key, write_lines
+from tests.relay.aether_world import signed as aether_signed
 
 DAY = 24 * 3600
 HOSTILE = "<script>alert('x')</script>"
@@ -159,6 +160,36 @@ def test_receipts_from_lines_and_parquet(spark: SparkSession, tmp_path: Path, fo
         else (each.peer, each.amount, each.purpose.kind, False)
         for each in RECEIPTS
     )
+
+
+@pytest.mark.parametrize("form", [Format.JSONL, Format.DYNAMODB])
+def test_aether_is_counted_apart(spark: SparkSession, tmp_path: Path, form: Format) -> None:
+    """In a mixed source, whose kinds mean different things."""
+    aether = [
+        aether_signed(content=str(number), created_at=(NOW - 60) * 10**9 + number).to_json()
+        for number in range(3)
+    ]
+    nostr = [event(key("a"), 1, [], content="one", created_at=NOW)]
+    if form is Format.DYNAMODB:
+        lines = [
+            json.dumps({"Item": {"pk": {"S": "x"}, "sk": {"S": sk}, "j": {"S": text}}})
+            for sk, texts in (("xe", aether), ("e", nostr))
+            for text in texts
+        ]
+    else:
+        lines = [*aether, *nostr]
+    source = write_lines(tmp_path / "mixed", lines)
+    paid = receipt("carol", 70, purpose=Stored("a" * 64, 1, 100, None, "aether"))
+    ledger = write_lines(
+        tmp_path / "ledger", [json.dumps(each.item()) for each in (receipt("carol", 5), paid)]
+    )
+    made = relay_report(
+        read_events(spark, [source], form), read_receipts(spark, [ledger], Format.JSONL), NOW,
+        aether=read_aether_events(spark, [source], form),
+    )  # fmt: skip
+    rows = {row.kind: (row.events, row.authors, row.revenue) for row in made.activity.collect()}
+    assert rows == {1: (1, 1, 5), AETHER: (3, 1, 70)}
+    assert "Aether events" in made.page
 
 
 @pytest.mark.parametrize("form", [Format.JSONL, Format.DYNAMODB])

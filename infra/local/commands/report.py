@@ -8,16 +8,19 @@ from tempfile import TemporaryDirectory
 
 import orjson
 
+from farthing.aether.filters import Filter as AetherFilter
 from farthing.context import Agent
 from farthing.nostr.filters import Filter
 from farthing.settings import Settings
 from farthing.store.purses import reference_of
+from farthing.store.spaces import AETHER
 from infra.local.commands.bookkeeping import offline_agent
 from infra.local.commands.spark import NoSpark, spark_session
 from infra.local.commands.terminal import whole_number
 from infra.local.commands.transfer import export_file
 
 ERRORS = (NoSpark,)
+_NANOSECONDS = 10**9
 _DAY = 24 * 3600
 
 
@@ -35,8 +38,13 @@ def run(arguments: Namespace, settings: Settings) -> int:
         lines = export_file(
             Path(settings.data), events, Filter(since=since), progress=not arguments.quiet
         )
+        aether = Path(folder, "aether.jsonl")
+        lines += export_file(
+            Path(settings.data), aether, AetherFilter(since=since * _NANOSECONDS),
+            progress=not arguments.quiet, space=AETHER,
+        )  # fmt: skip
         lines += _write_receipts(agent, receipts, since)
-        page = _page(agent, events, receipts, lines, arguments)
+        page = _page(agent, (events, aether), receipts, lines, arguments)
     arguments.output.write_text(page)
     print(f"{arguments.output}: {lines} events and receipts of {arguments.days} days")
     return 0
@@ -59,20 +67,28 @@ def _write_receipts(agent: Agent, target: Path, since: int) -> int:
     return number
 
 
-def _page(agent: Agent, events: Path, receipts: Path, lines: int, arguments: Namespace) -> str:
+def _page(
+    agent: Agent,
+    exports: tuple[Path, Path],
+    receipts: Path,
+    lines: int,
+    arguments: Namespace,
+) -> str:
+    events, aether = map(str, exports)
     settings = agent.settings
     with spark_session(lines) as spark:
-        from glue_jobs.events_source import Format, read_events
+        from glue_jobs.events_source import Format, read_aether_events, read_events
         from glue_jobs.relay_report import read_receipts, relay_report
 
         print("counting ...", file=sys.stderr)
         made = relay_report(
-            read_events(spark, [str(events)], Format.JSONL),
+            read_events(spark, [events], Format.JSONL),
             read_receipts(spark, [str(receipts)], Format.JSONL),
             agent.now,
             name=settings.name,
             unit=f"units of 10⁻{_raised(settings.asset_scale)} {settings.asset_code}",
             days=arguments.days,
+            aether=read_aether_events(spark, [aether], Format.JSONL),
         )
         if arguments.parquet:
             made.write_parquet(str(arguments.parquet))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from farthing.nostr.events import Event
 from farthing.ports.connections import Connections
@@ -21,24 +21,27 @@ from farthing.ports.slow_lane import OpenRoad, SlowLane
 from farthing.ports.wakes import NoWakes, Wakes
 from farthing.settings import Settings
 from farthing.store.changes import ChangeLog, Numberer
-from farthing.store.credits import CreditLimits
-from farthing.store.cursors import Cursors
 from farthing.store.events import EventStore
-from farthing.store.feeds import Feeds
 from farthing.store.ledger import Ledger
-from farthing.store.outbox import Outbox
-from farthing.store.outgoing_subscriptions import OutgoingSubscriptions
-from farthing.store.paid_subscriptions import PaidSubscriptions
 from farthing.store.planner import Reader
-from farthing.store.purses import Purses
-from farthing.store.routes import RoutingTable
 from farthing.store.sessions import Sessions
-from farthing.store.settlements import Settlements
 from farthing.store.spaces import NOSTR, E, Space
-from farthing.store.subscription_funds import SubscriptionFunds
 from farthing.store.subscriptions import Subscriptions
-from farthing.store.syncs import Syncs
 from farthing.store.table import Engine
+
+# Each is loaded by whoever uses it: a function's cold start pays for every import.
+if TYPE_CHECKING:
+    from farthing.store.credits import CreditLimits
+    from farthing.store.cursors import Cursors
+    from farthing.store.feeds import Feeds
+    from farthing.store.outbox import Outbox
+    from farthing.store.outgoing_subscriptions import OutgoingSubscriptions
+    from farthing.store.paid_subscriptions import PaidSubscriptions
+    from farthing.store.purses import Purses
+    from farthing.store.routes import RoutingTable
+    from farthing.store.settlements import Settlements
+    from farthing.store.subscription_funds import SubscriptionFunds
+    from farthing.store.syncs import Syncs
 
 T = TypeVar("T")
 
@@ -132,44 +135,64 @@ class Agent:
         return Ledger(self.engine)
 
     @cached_property
-    def purses(self) -> Purses:
+    def purses(self) -> "Purses":
+        from farthing.store.purses import Purses
+
         return Purses(self.engine)
 
     @cached_property
-    def paid_subscriptions(self) -> PaidSubscriptions:
+    def paid_subscriptions(self) -> "PaidSubscriptions":
+        from farthing.store.paid_subscriptions import PaidSubscriptions
+
         return PaidSubscriptions(self.engine)
 
     @cached_property
-    def outgoing_subscriptions(self) -> OutgoingSubscriptions:
+    def outgoing_subscriptions(self) -> "OutgoingSubscriptions":
+        from farthing.store.outgoing_subscriptions import OutgoingSubscriptions
+
         return OutgoingSubscriptions(self.engine)
 
     @cached_property
-    def subscription_funds(self) -> SubscriptionFunds:
+    def subscription_funds(self) -> "SubscriptionFunds":
+        from farthing.store.subscription_funds import SubscriptionFunds
+
         return SubscriptionFunds(self.engine, self.purses)
 
     @cached_property
-    def trust(self) -> CreditLimits:
+    def trust(self) -> "CreditLimits":
+        from farthing.store.credits import CreditLimits
+
         return CreditLimits(self.engine)
 
     @cached_property
-    def settlements(self) -> Settlements:
+    def settlements(self) -> "Settlements":
+        from farthing.store.settlements import Settlements
+
         return Settlements(self.engine)
 
     @cached_property
-    def outbox(self) -> Outbox:
+    def outbox(self) -> "Outbox":
+        from farthing.store.outbox import Outbox
+
         return Outbox(self.engine)
 
     @cached_property
-    def feeds(self) -> Feeds:
+    def feeds(self) -> "Feeds":
+        from farthing.store.feeds import Feeds
+
         return Feeds(self.engine)
 
     @cached_property
-    def routes(self) -> RoutingTable:
+    def routes(self) -> "RoutingTable":
+        from farthing.store.routes import RoutingTable
+
         seconds = self.settings.route_cache_seconds
         return RoutingTable(self.engine, cache_seconds=seconds, clock=self.clock)
 
     @cached_property
-    def syncs(self) -> Syncs:
+    def syncs(self) -> "Syncs":
+        from farthing.store.syncs import Syncs
+
         return Syncs(self.engine, self.settings.sync_seconds, in_order=self.in_order)
 
     @cached_property
@@ -186,5 +209,7 @@ class Agent:
         )
 
     @cached_property
-    def cursors(self) -> Cursors:
+    def cursors(self) -> "Cursors":
+        from farthing.store.cursors import Cursors
+
         return Cursors(self.engine, self.settings.connection_seconds)

@@ -72,6 +72,8 @@ class Way(StrEnum):
 
 _COUNTER = {kind: kind.value for kind in MovementKind} | {MovementKind.LAPSED: "drawn"}
 _INTO = frozenset({MovementKind.FILLED, MovementKind.GRANTED})
+# Looked up, since a member of an enum takes its time to name its value.
+_NAMES = {member: member.value for member in (*MovementKind, *Way)}
 
 
 class Movement(NamedTuple):
@@ -86,20 +88,24 @@ class Movement(NamedTuple):
 
     @property
     def sk(self) -> str:
-        return f"{_MOVEMENT}{self.time_ms:015d}#{self.kind}#{self.mark}"
+        return f"{_MOVEMENT}{self.time_ms:015d}#{_NAMES[self.kind]}#{self.mark}"
 
     def item(self) -> dict[str, Any]:
         """As a receipt is: flat, with a purpose and the second, for whoever reads receipts."""
-        named = {name: self.detail[name] for name in ("kind", "size") if name in self.detail}
-        return named | {
-            "purpose": f"{_PURPOSE}{self.kind.value}",
-            "way": self.way.value,
+        detail = dict(self.detail)
+        item = {
+            "purpose": _PURPOSE + _NAMES[self.kind],
+            "way": _NAMES[self.way],
             "amount": self.amount,
             "time": self.time_ms // 1000,
             "time_ms": self.time_ms,
             "mark": self.mark,
-            "detail": dict(self.detail),
+            "detail": detail,
         }
+        for name in ("kind", "size"):
+            if name in detail:
+                item[name] = detail[name]
+        return item
 
 
 @dataclass(frozen=True, slots=True)
