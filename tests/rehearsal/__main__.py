@@ -85,6 +85,7 @@ def rehearse(transcript: Transcript, running: ExitStack) -> None:
         drills.rotate_key(relay, transcript)
         drills.deploys_during_traffic(
             relay, cdk, transcript, price_per_byte=_NEW_PRICE, key_version=2,
+            free_pubkeys=before,  # whose own events are stored without payment
             domain="relay.example", certificate_arn=_CERTIFICATE,
         )  # fmt: skip
     with transcript.step("The new price is the price, and the relay is another agent"):
