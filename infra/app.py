@@ -10,6 +10,7 @@ from infra.deployment import Deployment
 from infra.edge import EdgeStack
 from infra.layer_contents import LAMBDA
 from infra.operations import OperationsStack
+from infra.page import PageStack
 from infra.relay import RelayStack
 from infra.storage import StorageStack
 from infra.summary import lines
@@ -39,6 +40,8 @@ def build(
     # Stacks read what those before them tell (see shared.py), and refer to nothing of theirs.
     relay.add_dependency(kept)
     relay.add_dependency(gateways)
+    if deployment.edge and deployment.page:
+        PageStack(app, "FarthingPage", deployment).add_dependency(relay)
     if deployment.analytics:
         AnalyticsStack(app, "FarthingAnalytics", deployment).add_dependency(relay)
     if deployment.operations:

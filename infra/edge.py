@@ -20,6 +20,7 @@ from constructs import Construct
 
 from infra.deployment import Deployment
 from infra.gateway import STAGE, Addresses, Gateways
+from infra.page import BUCKET, PageBucket
 from infra.shared import tell
 
 CHOOSE_ORIGIN = Path(__file__).with_name("choose_origin.js")
@@ -45,15 +46,19 @@ class FrontDoor(Construct):
                 password_length=64, exclude_punctuation=True
             ),
         )
+        self.page = PageBucket(self, "Page", deployment) if deployment.page else None
         socket, web = self._origins(gateways)
         choice = self._choice()
         self._distribution = cloudfront.Distribution(
             self,
             "Distribution",
             comment=f"{deployment.prefix}relay",
-            default_behavior=_behavior(socket, choice),
+            default_behavior=_behavior(socket, choice, self.page),
             # The script may choose only an origin that a behaviour names.
-            additional_behaviors={"/ilp": _behavior(web, choice)},
+            additional_behaviors={
+                "/ilp": _behavior(web, choice),
+                **(self.page.behaviors() if self.page else {}),
+            },
             # CloudFront speaks WebSocket by HTTP/1.1 only: to a client that offers h2 as well it
             # would agree on that, and then refuse the socket.
             http_version=cloudfront.HttpVersion.HTTP1_1,
@@ -78,10 +83,16 @@ class FrontDoor(Construct):
             function=cloudfront.Function(
                 self,
                 "ChooseOrigin",
-                code=cloudfront.FunctionCode.from_inline(CHOOSE_ORIGIN.read_text()),
+                code=cloudfront.FunctionCode.from_inline(_script(has_page=self.page is not None)),
                 runtime=cloudfront.FunctionRuntime.JS_2_0,
             ),
         )
+
+
+def _script(*, has_page: bool) -> str:
+    """Without a page nothing may be led to a bucket that is not there."""
+    script = CHOOSE_ORIGIN.read_text()
+    return script if has_page else script.replace("HAS_PAGE = true", "HAS_PAGE = false")
 
 
 def _host(url: str) -> str:
@@ -102,10 +113,13 @@ def _origin(
 
 
 def _behavior(
-    origin: origins.HttpOrigin, choice: cloudfront.FunctionAssociation
+    origin: origins.HttpOrigin,
+    choice: cloudfront.FunctionAssociation,
+    page: PageBucket | None = None,
 ) -> cloudfront.BehaviorOptions:
     """Nothing is cached: what is read here changes with every event."""
     return cloudfront.BehaviorOptions(
+        response_headers_policy=page.headers if page else None,
         origin=origin,
         allowed_methods=cloudfront.AllowedMethods.ALLOW_ALL,
         cache_policy=cloudfront.CachePolicy.CACHING_DISABLED,
@@ -146,6 +160,8 @@ class EdgeStack(Stack):
             "web-url": self.addresses.web,
             "connections-url": self.addresses.connections,
         }
+        if self.front is not None and self.front.page is not None:
+            told[BUCKET] = self.front.page.bucket.bucket_name
         if self.front is not None:
             told["origin-secret"] = self.front.secret.secret_arn
         for name, value in told.items():

@@ -5,7 +5,7 @@ deployment, so that no function is called for them. Nothing of a visitor's is ev
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -19,6 +19,7 @@ FOLDER = Path(__file__).parent
 HTML = "text/html; charset=utf-8"
 _SCRIPT = "text/javascript; charset=utf-8"
 _ASSET_SECONDS = 300
+_NO_KEY = "a" * 64
 # A typical short note, as TOON.
 _NOTE_BYTES = 350
 
@@ -31,6 +32,11 @@ class StaticFile:
     file: str
     media_type: str
     is_template: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name in a bucket: templates by their file, others by their path."""
+        return self.file if self.is_template else self.path.removeprefix("/")
 
     def read(self) -> str:
         return _text(self.file)
@@ -55,21 +61,25 @@ FILES = (
 BY_PATH: Mapping[str, StaticFile] = {each.path: each for each in FILES}
 
 
-def security_headers(relay_url: str) -> dict[str, str]:
+def content_security_policy(sockets: str) -> str:
     """Scripts and styles come from here alone, and nothing inline runs. Images of others are loaded
-    when a visitor clicks on them."""
+    when a visitor clicks on them. `sockets` is where the page may connect to."""
     policy = {
         "default-src": "'none'",
         "script-src": "'self'",
         "style-src": "'self'",
         "img-src": "'self' https: data:",
-        "connect-src": f"'self' {relay_url}",
+        "connect-src": f"'self' {sockets}",
         "base-uri": "'none'",
         "form-action": "'none'",
         "frame-ancestors": "'none'",
     }
+    return "; ".join(f"{name} {value}" for name, value in policy.items())
+
+
+def security_headers(relay_url: str) -> dict[str, str]:
     return {
-        "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
+        "Content-Security-Policy": content_security_policy(relay_url),
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
         "Cross-Origin-Opener-Policy": "same-origin",
@@ -94,6 +104,22 @@ def facts(settings: Settings, name: str = "", description: str = "") -> dict[str
         " negentropy",
         "price": price_in_words(settings),
         "version": __version__,
+    }
+
+
+def facts_of_deployment(
+    settings: Settings, *, public_key: str, relay_url: str, web_url: str
+) -> dict[str, str]:
+    """The same where only AWS knows the key and the URLs yet: they are references, which nothing
+    can be computed from. The page's script writes the key as npub."""
+    known = facts(replace(settings, public_key=_NO_KEY, secret_key=""))
+    address = settings.ilp_address or f"g.agent.{public_key}"
+    return known | {
+        "relay_url": relay_url,
+        "http_url": web_url,
+        "pubkey": public_key,
+        "npub": public_key,
+        "ilp_address": address,
     }
 
 

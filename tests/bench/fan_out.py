@@ -13,7 +13,7 @@ from farthing.nostr.events import Event
 from farthing.nostr.filters import parse_filter
 from farthing.store.counting import Cost, CountingEngine
 from farthing.store.events import event_item
-from farthing.store.sqlite import Change
+from farthing.store.sqlite import OutboxChange
 from farthing.store.streams import records_of
 from farthing.store.subscriptions import Subscription
 from farthing.store.table import Table
@@ -117,7 +117,7 @@ def _records(number: int) -> dict[str, Any]:
     tags = (("e", _ROOT), ("p", _MENTIONED))
     identity = random.Random(number).randbytes(32).hex()
     event = Event(identity, _AUTHOR, 1_750_000_000 + number, 1, tags, "a reply", "0" * 128)
-    change = Change(number, Table.EVENTS, event.id, "e", None, event_item(event, 0))
+    change = OutboxChange(number, Table.EVENTS, event.id, "e", None, event_item(event, 0))
     return records_of([change], _ARN)
 
 

@@ -113,7 +113,7 @@ def test_what_they_import_is_in_the_zip() -> None:
 
 
 def test_exports_go_after_a_week_and_are_nobody_elses(production: Stacks) -> None:
-    (bucket,) = production.properties("AWS::S3::Bucket")
+    (bucket,) = production.properties("AWS::S3::Bucket", "analytics")
     (rule,) = [
         rule for rule in bucket["LifecycleConfiguration"]["Rules"] if "ExpirationInDays" in rule
     ]

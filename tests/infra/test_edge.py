@@ -21,9 +21,9 @@ def distribution(stacks: Stacks) -> dict[str, Any]:
 
 def test_sockets_go_to_one_api_and_the_script_may_choose_the_other(production: Stacks) -> None:
     config = distribution(production)
-    assert {origin["Id"] for origin in config["Origins"]} == {"socket", "web"}
+    assert {origin["Id"] for origin in config["Origins"]} == {"socket", "web", "pages"}
     assert config["DefaultCacheBehavior"]["TargetOriginId"] == "socket"
-    for behavior in [config["DefaultCacheBehavior"], *config["CacheBehaviors"]]:
+    for behavior in [config["DefaultCacheBehavior"], config["CacheBehaviors"][0]]:
         (association,) = behavior["FunctionAssociations"]
         assert association["EventType"] == "viewer-request"
 
@@ -33,13 +33,51 @@ def test_a_client_that_offers_h2_can_open_a_socket(production: Stacks) -> None:
     assert distribution(production)["HttpVersion"] == "http1.1"
 
 
+def _apis(stacks: Stacks) -> list[dict[str, Any]]:
+    """The origins but for the bucket with the page's files."""
+    return [each for each in distribution(stacks)["Origins"] if each["Id"] != "pages"]
+
+
+class TestPage:
+    """The page for people costs no function call."""
+
+    def test_its_files_lie_in_a_bucket_that_only_cloudfront_reads(self, production: Stacks) -> None:
+        (bucket,) = production.properties("AWS::S3::Bucket", "edge")
+        assert all(bucket["PublicAccessBlockConfiguration"].values())
+        (policy,) = production.properties("AWS::S3::BucketPolicy", "edge")
+        readers = [
+            each["Principal"]
+            for each in policy["PolicyDocument"]["Statement"]
+            if each["Effect"] == "Allow"
+        ]
+        assert readers == [{"Service": "cloudfront.amazonaws.com"}]
+
+    def test_it_has_a_strict_policy(self, production: Stacks) -> None:
+        (headers,) = production.properties("AWS::CloudFront::ResponseHeadersPolicy")
+        config = headers["ResponseHeadersPolicyConfig"]["SecurityHeadersConfig"]
+        policy = config["ContentSecurityPolicy"]["ContentSecurityPolicy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy
+
+    @pytest.mark.parametrize(
+        ("path", "file"), [("/", "/index.html"), ("/operator", "/operator.html")]
+    )
+    def test_whoever_asks_for_html_is_led_to_the_bucket(
+        self, tmp_path: Path, path: str, file: str
+    ) -> None:
+        html = {"uri": path, "headers": {"accept": "text/html,application/xhtml+xml"}}
+        assert chosen(tmp_path, html) == [("pages", file)]
+
+    def test_it_can_be_left_out(self, small: Stacks) -> None:
+        assert small.properties("AWS::S3::Bucket") == []
+
+
 class TestOriginCheck:
     """A web ACL stands at CloudFront: the APIs' own addresses must not lead past it."""
 
     def test_both_origins_are_shown_a_secret_that_no_template_holds(
         self, production: Stacks
     ) -> None:
-        for origin in distribution(production)["Origins"]:
+        for origin in _apis(production):
             (header,) = origin["OriginCustomHeaders"]
             assert header["HeaderName"] == "x-farthing-origin"
             assert "{{resolve:secretsmanager:" in json.dumps(header["HeaderValue"])
@@ -98,12 +136,14 @@ class TestOriginFunction:
         assert statement == {"Action": "execute-api:Invoke", "Effect": effect, "Resource": arn}
 
 
-def test_nothing_is_cached_and_nothing_goes_in_the_clear(production: Stacks) -> None:
+def test_nothing_is_cached_but_files_and_nothing_goes_in_the_clear(production: Stacks) -> None:
     config = distribution(production)
     for behavior in [config["DefaultCacheBehavior"], *config["CacheBehaviors"]]:
-        assert behavior["CachePolicyId"] == "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"  # disabled
         assert behavior["ViewerProtocolPolicy"] == "https-only"
-    for origin in config["Origins"]:
+        if behavior.get("PathPattern") == "/assets/*":
+            continue
+        assert behavior["CachePolicyId"] == "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"  # disabled
+    for origin in _apis(production):
         assert origin["CustomOriginConfig"]["OriginProtocolPolicy"] == "https-only"
 
 
@@ -194,7 +234,7 @@ def test_what_may_be_a_socket_is_one_and_has_no_path(
     "request_",
     [
         {"headers": NOSTR},
-        {"headers": {"accept": "text/html,application/xhtml+xml"}},
+        {"uri": "/purse", "headers": {"accept": "text/html,application/xhtml+xml"}},
         {"headers": {"accept": "Application/Nostr+JSON"}},
         {"method": "OPTIONS"},
         {"method": "HEAD"},

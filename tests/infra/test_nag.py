@@ -42,6 +42,11 @@ ACCEPTED = {
      r"Analytics/.*Role"): "the job reads its script from the bucket of the bootstrap",
     (r"GL1", r"Analytics/"): "logs hold counts and refusals, of events that are public",
     (r"GL3", r"Analytics/"): "no job keeps bookmarks",
+    (r"S1", r"Edge/Front/Page/Bucket"): "it holds files that everybody may read, by CloudFront",
+    (r"IAM4\[.*AWSLambdaBasicExecutionRole\]", r"Page/Custom::CDKBucketDeployment"): "the CDK's own"
+    " function that uploads the page's files at a deployment",
+    (r"IAM5\[(Action::s3:(GetObject|GetBucket|List|DeleteObject|Abort)\*|Resource::.*:s3:::.*/\*)\]",
+     r"Page/Custom::CDKBucketDeployment"): "it reads the bootstrap's bucket, and writes the page's",
 }  # fmt: skip
 
 

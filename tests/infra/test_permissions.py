@@ -14,10 +14,10 @@ import pytest
 from farthing.aether import keys
 from farthing.aether.capabilities import issue
 from farthing.btp_nips.conditions import delivery_fulfillment
-from farthing.btp_nips.messages import Close, Count, Message, Model
+from farthing.btp_nips.messages import Close, Count, Message, Model, Propagation
 from farthing.btp_nips.messages import Payment as BtpPayment
 from farthing.connector.peering import derived_token
-from farthing.ilp.condition import condition_of
+from farthing.ilp.condition import author_fulfillment, condition_of
 from farthing.ilp.packet import Fulfill, decode_prepare, encode
 from farthing.ilp.tokens import seal
 from farthing.nostr.events import Event, public_key_of
@@ -30,7 +30,7 @@ from farthing.store.ledger import Hold, Peer, hash_token
 from farthing.store.routes import GENERATION_SECONDS, Route
 from farthing.store.subscriptions import CHANGES, Subscription, request_order
 from farthing.store.table import Table
-from infra.permissions import KEY, POSTING, SENDING, TABLES
+from infra.permissions import DERIVED_KEYS, KEY, POSTING, SENDING, TABLES
 from tests.ilp.paying import PAYER, packet
 from tests.infra.conftest import ROOT
 from tests.infra.recording import CONNECTION, HOST, Stage
@@ -357,6 +357,15 @@ def govern(stage: Stage) -> None:
         stage.web("operator", body, path=path, authorization=proof)
 
 
+class Subscribing(Fulfilling):
+    """Fulfils what a relay is asked for, with the relay's key."""
+
+    def reply(self, body: bytes) -> Response:
+        data = decode_prepare(body).data
+        asking = bytes.fromhex(public_key_of(OWNER))
+        return Response(200, encode(Fulfill(author_fulfillment(self._secret, asking, data))))
+
+
 class NextHop:
     """Answers as it is told."""
 
@@ -448,7 +457,30 @@ def subscribe(stage: Stage, next_hop: NextHop) -> None:
     stage.clock.now += 61
     stage.call("sweeper", {})
     stage.deliver_woken()
+    propagate(stage, next_hop, send, subscriber)
     next_hop.answer = Response(200, encode(Fulfill(bytes(32))))
+
+
+def propagate(
+    stage: Stage, next_hop: NextHop, send: Callable[..., None], subscriber: Subscriber
+) -> None:
+    """A subscription that is passed on to another relay, which refuses it, and then does not."""
+    agent = stage.agent
+    settings = replace(agent.settings, subscription_propagate=True)
+    stage.agent = replace(agent, settings=settings)
+    upstream = bytes([11] * 32)
+    peer = Peer("upstream", "8" * 64, ilp_address="g.upstream", pubkey=public_key_of(upstream),
+                endpoint="https://upstream.example/ilp")  # fmt: skip
+    agent.ledger.add_peer(peer)
+    tags = [["asset_code", "USD"], ["asset_scale", "9"], *settings.subscription_fees.as_tags()]
+    stage.store(signed(upstream, kind=10032, tags=tags, content="", created_at=agent.now))
+    subscriber.agent = stage.agent
+    for number, answer in enumerate((OutboundFailed("nobody is there"), Subscribing(upstream))):
+        next_hop.answer = answer
+        wanted = {"propagate": Propagation(1, 5000), "ttl": 600 + number}
+        send(subscriber.req(f"far {number}", [{"kinds": [1, 9 + number]}], **wanted), 10_000)
+        stage.deliver_woken()
+    stage.agent = agent
 
 
 def asynchronous(stage: Stage) -> None:
@@ -689,6 +721,18 @@ def test_those_who_have_the_key_need_it(
     function: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tests.infra.recording.KEY", KEY - {function})
+    monkeypatch.setattr("tests.infra.recording.DERIVED_KEYS", DERIVED_KEYS | {function})
+    stage = new_stage(tmp_path)
+    with pytest.raises((ValueError, AssertionError)):
+        live(stage)
+    stage.engine.inner.close()
+
+
+@pytest.mark.parametrize("function", sorted(DERIVED_KEYS))
+def test_those_who_have_derived_keys_need_them(
+    function: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tests.infra.recording.DERIVED_KEYS", DERIVED_KEYS - {function})
     stage = new_stage(tmp_path)
     with pytest.raises((ValueError, AssertionError)):
         live(stage)

@@ -16,7 +16,7 @@ import pytest
 from tests.infra.conftest import Stacks
 from tests.infra.synthesis import UPDATES
 
-ORDER = ("storage", "edge", "relay", "analytics", "operations")
+ORDER = ("storage", "edge", "relay", "page", "analytics", "operations")
 # The properties by which a resource is named for the whole account and region.
 NAMES = (
     "AlarmName", "BucketName", "DashboardName", "FunctionName", "LogGroupName", "QueueName",

@@ -90,6 +90,7 @@ def rehearse(transcript: Transcript, running: ExitStack) -> None:
     with transcript.step("The new price is the price, and the relay is another agent"):
         assert relay.pubkey != before
         suite.says_who_it_is(relay, transcript, per_byte=_NEW_PRICE)
+        routes.jobs_know_the_owner(relay)
         suite.books_balance(relay, transcript)
 
     with transcript.step("Destroy"):

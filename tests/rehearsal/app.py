@@ -46,7 +46,12 @@ def is_left_out(construct: IConstruct) -> bool:
 
 def main() -> None:
     app = App(
-        context={"removal": "destroy", "allow_private_hosts": "1", "follow_content": "cache"},
+        context={
+            "removal": "destroy",
+            "allow_private_hosts": "1",
+            "follow_content": "cache",
+            "page": "false",
+        },
         default_stack_synthesizer=CliCredentialsStackSynthesizer(),
     )
     production.build(app, storage=EmulatedStorage, edge=EmulatedEdge, layer_platform=THIS_MACHINE)

@@ -25,7 +25,7 @@ from farthing.store.changes import ChangeLog
 from farthing.store.events import EventStore, Outcome
 from farthing.store.numbering import Numbering
 from farthing.store.spaces import NOSTR
-from farthing.store.sqlite import Change, SqliteEngine
+from farthing.store.sqlite import OutboxChange, SqliteEngine
 from farthing.store.streams import records_of
 from farthing.store.table import Contended, Engine, StoreError, Table, TransactionCancelled
 from tests.nostr.naive import naive_match
@@ -60,7 +60,7 @@ class Stream:
         self._engine = engine
         self._moto = moto
         self._seen: dict[tuple[str, str], dict[str, Any]] = {}
-        self._changes: list[Change] = []
+        self._changes: list[OutboxChange] = []
 
     def observe(self) -> None:
         """After every write: what comes and goes between two looks would leave no record."""
@@ -79,7 +79,9 @@ class Stream:
         for key in sorted(now.keys() | self._seen.keys()):
             old, new = self._seen.get(key), now.get(key)
             if old != new:
-                self._changes.append(Change(len(self._changes) + 1, Table.EVENTS, *key, old, new))
+                self._changes.append(
+                    OutboxChange(len(self._changes) + 1, Table.EVENTS, *key, old, new)
+                )
         self._seen = now
 
 

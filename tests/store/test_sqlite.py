@@ -13,7 +13,7 @@ import pytest
 from farthing.store import sqlite_checkpoint, sqlite_layout
 from farthing.store.postings import Lists
 from farthing.store.spaces import NOSTR
-from farthing.store.sqlite import Change, SqliteEngine
+from farthing.store.sqlite import OutboxChange, SqliteEngine
 from farthing.store.table import (
     EXPIRES,
     Absent,
@@ -311,11 +311,11 @@ class TestOutbox:
         sqlite.write_batch([Put(EVENTS, "p", "b", {}), Put(POSTINGS, "p", "b", {})])
         sqlite.write(Delete(EVENTS, "p", "b"))
         assert sqlite.stream_after(0, 10) == [
-            Change(1, EVENTS, "p", "a", None, {"n": 1}),
-            Change(2, CHANGES, "log#0", "1", None, {"b": b"x"}),
-            Change(3, EVENTS, "p", "a", {"n": 1}, None),
-            Change(4, EVENTS, "p", "b", None, {}),
-            Change(5, EVENTS, "p", "b", {}, None),
+            OutboxChange(1, EVENTS, "p", "a", None, {"n": 1}),
+            OutboxChange(2, CHANGES, "log#0", "1", None, {"b": b"x"}),
+            OutboxChange(3, EVENTS, "p", "a", {"n": 1}, None),
+            OutboxChange(4, EVENTS, "p", "b", None, {}),
+            OutboxChange(5, EVENTS, "p", "b", {}, None),
         ]
         assert [change.sequence for change in sqlite.stream_after(2, 2)] == [3, 4]
 

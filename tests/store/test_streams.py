@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farthing.store.attributes import marshal_json, typed, unmarshal, unmarshal_json
-from farthing.store.sqlite import Change
+from farthing.store.sqlite import OutboxChange
 from farthing.store.streams import StreamChange, parse_record, records_of
 from farthing.store.table import STREAMED, Table
 
@@ -34,7 +34,7 @@ values = st.recursive(
 )
 items = st.dictionaries(names, values, max_size=4)
 changes = st.builds(
-    Change,
+    OutboxChange,
     sequence=st.integers(1, 2**62),
     table=st.sampled_from(sorted(STREAMED)),
     pk=st.text(min_size=1, max_size=8),
@@ -46,7 +46,9 @@ changes = st.builds(
 
 def test_a_record_is_what_lambda_gets() -> None:
     old, new = {"n": 1}, {"n": 2, "raw": b"\x00\x01", "tags": [["e", "x"], []], "gone": None}
-    event = records_of([Change(17, Table.EVENTS, "p", "s", old, new)], ARN, created=1700000000.7)
+    event = records_of(
+        [OutboxChange(17, Table.EVENTS, "p", "s", old, new)], ARN, created=1700000000.7
+    )
     assert event == {
         "Records": [
             {
@@ -78,7 +80,7 @@ def test_a_record_is_what_lambda_gets() -> None:
 
 def test_names_follow_from_the_images() -> None:
     kinds = [(None, {"a": 1}), ({"a": 1}, {"a": 2}), ({"a": 2}, None), (None, {}), ({}, None)]
-    event = records_of([Change(1, Table.CHANGES, "p", "s", *kind) for kind in kinds], ARN)
+    event = records_of([OutboxChange(1, Table.CHANGES, "p", "s", *kind) for kind in kinds], ARN)
     names = [record["eventName"] for record in event["Records"]]
     assert names == ["INSERT", "MODIFY", "REMOVE", "INSERT", "REMOVE"]
     assert "OldImage" not in event["Records"][0]["dynamodb"]
@@ -86,7 +88,7 @@ def test_names_follow_from_the_images() -> None:
 
 
 @given(changes)
-def test_records_come_apart_into_their_changes(change: Change) -> None:
+def test_records_come_apart_into_their_changes(change: OutboxChange) -> None:
     event = json.loads(json.dumps(records_of([change], ARN)))
     (record,) = event["Records"]
     parsed = parse_record(record)
@@ -97,7 +99,9 @@ def test_records_come_apart_into_their_changes(change: Change) -> None:
 
 
 def test_sequence_numbers_sort_as_numbers_do() -> None:
-    event = records_of([Change(n, Table.EVENTS, "p", "s", None, {}) for n in (9, 10, 100)], ARN)
+    event = records_of(
+        [OutboxChange(n, Table.EVENTS, "p", "s", None, {}) for n in (9, 10, 100)], ARN
+    )
     numbers = [parse_record(record).sequence for record in event["Records"]]
     assert numbers == sorted(numbers)
 
@@ -105,12 +109,12 @@ def test_sequence_numbers_sort_as_numbers_do() -> None:
 @pytest.mark.parametrize("prefix", ["", "farthing-", "Stack-events-"])
 def test_the_table_is_found_behind_any_prefix(prefix: str) -> None:
     arn = f"arn:aws:dynamodb:us-east-1:1:table/{prefix}"
-    (record,) = records_of([Change(1, Table.CHANGES, "p", "s", None, {})], arn)["Records"]
+    (record,) = records_of([OutboxChange(1, Table.CHANGES, "p", "s", None, {})], arn)["Records"]
     assert parse_record(record).table is Table.CHANGES
 
 
 def test_an_unknown_table_is_refused() -> None:
-    (made,) = records_of([Change(1, Table.EVENTS, "p", "s", None, {})], ARN)["Records"]
+    (made,) = records_of([OutboxChange(1, Table.EVENTS, "p", "s", None, {})], ARN)["Records"]
     record = {**made, "eventSourceARN": made["eventSourceARN"].replace("events", "other")}
     with pytest.raises(ValueError, match="unknown table"):
         parse_record(record)

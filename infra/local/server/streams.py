@@ -10,7 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from farthing.store.sqlite import Change, SqliteEngine
+from farthing.store.sqlite import OutboxChange, SqliteEngine
 from farthing.store.streams import records_of
 from farthing.surface import Stream
 
@@ -34,7 +34,7 @@ def here(work: Callable[[], Any]) -> Any:
 
 
 class _Delivery(NamedTuple):
-    change: Change
+    change: OutboxChange
     record: dict[str, Any]  # the same as a handler gets it
 
 

@@ -41,7 +41,9 @@ FROZEN = "this purse is frozen"
 
 
 def is_for_a_purse(agent: Agent, prepare: Prepare) -> bool:
-    return is_purse(agent.settings.own_ilp_address, prepare.destination)
+    # Nearly every packet for us goes to our own address: that is the quick look.
+    own = agent.settings.own_ilp_address
+    return prepare.destination != own and is_purse(own, prepare.destination)
 
 
 def read_purse_packet(agent: Agent, packet: IncomingPacket) -> "PurseFill":

@@ -1,8 +1,9 @@
 """CHANGES (NIP-CF): stored events by their numbers, and then live, in order, each once.
 
-A live subscription is served by one caller at a time, who holds its cursor: first the one that
-answers the request, then whoever brings new entries. Who finds the cursor held leaves word, and the
-holder looks again before it goes. So nothing is left out and nothing is sent twice or out of order.
+One caller at a time serves a live subscription and holds its cursor: first the handler of the
+request, then the handlers of new entries. A caller that finds the cursor held notes in it that
+there is more to send, and the holder looks for such notes before it lets the cursor go. So no entry
+is left out, sent twice or sent out of order.
 """
 
 from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ by side run one after another here, so one flow at a time is measured.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from farthing.store.attributes import item_size
 from farthing.store.limits import last_of_each
@@ -27,6 +27,7 @@ from farthing.store.table import (
     Table,
     TransactWrite,
     Write,
+    added,
 )
 
 T = TypeVar("T")
@@ -166,10 +167,7 @@ def _written(write: TransactWrite, old: Item | None) -> Item | None:
         case Put():
             return write.item
         case Add():
-            sums: dict[str, Any] = dict(old or {})
-            for name, amount in write.amounts.items():
-                sums[name] = sums.get(name, 0) + amount
-            return sums | dict(write.assign)
+            return added(old or {}, write)
         case _:
             return None
 

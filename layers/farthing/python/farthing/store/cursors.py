@@ -15,11 +15,11 @@ class Lease(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """How far a live changes subscription is, in the hands of the one who serves it."""
+    """How far a live changes subscription is, as the caller that serves it holds it."""
 
     number: int  # everything up to here has been sent
-    until_ms: int  # the holder's lease, by which it is known
-    told: int = 0  # how often others have come in vain
+    until_ms: int  # the end of the holder's lease, by which the holder is known
+    told: int = 0  # how many other callers have noted that there is more to send
 
 
 class Cursors:
@@ -28,20 +28,21 @@ class Cursors:
         self._life = seconds
 
     def begin(self, subscription: Subscription, number: int, lease: Lease) -> Cursor:
-        """Note how far a live changes subscription is, with ourselves as the one who serves it."""
+        """Make the cursor of a new subscription, held by the caller."""
         item = {"at": number, "until": lease.until_ms, EXPIRES: lease.now_ms // 1000 + self._life}
         self._engine.write(Put(Table.SESSIONS, *cursor_key(subscription), item))
         return Cursor(number, lease.until_ms)
 
     def take(self, subscription: Subscription, lease: Lease) -> Cursor | None:
-        """Become the one who serves the subscription. None if it is closed, or if another serves
-        it, who is then told to look again when it is through."""
+        """Take hold of the cursor. None if the subscription is closed, or if another caller holds
+        the cursor; that caller is then told that there is more to send."""
         key = cursor_key(subscription)
         while (standing := self._engine.get(Table.SESSIONS, *key)) is not None:
             free = standing["until"] < lease.now_ms
             amounts = {} if free else {"told": 1}
             assign = {"until": lease.until_ms} if free else {}
-            # Nothing is made anew where the cursor is gone, and nobody told who has just left.
+            # The condition keeps us from making a cursor that is gone, and from telling a holder
+            # that has just let it go.
             unchanged = Equals("until", standing["until"])
             try:
                 item = self._engine.write(Add(Table.SESSIONS, *key, amounts, assign, unchanged))
@@ -52,7 +53,7 @@ class Cursors:
         return None
 
     def leave(self, subscription: Subscription, cursor: Cursor) -> bool:
-        """Stop serving; whether somebody has come meanwhile, and one has to look again."""
+        """Let the cursor go. Whether another caller has noted that there is more to send."""
         key, assign = cursor_key(subscription), {"at": cursor.number, "until": 0}
         mine = Equals("until", cursor.until_ms)
         try:

@@ -18,8 +18,8 @@ from farthing.store.dynamodb_faults import (
     CONDITION_FAILED,
     Backoff,
     CallError,
+    CallRefused,
     Fault,
-    Refused,
     fault_of,
     given_up,
 )
@@ -166,7 +166,7 @@ class DynamoDBEngine:
         operation, request = self._requests.write(write)
         try:
             response = self._send(operation, request, repeatable=_is_repeatable(write))
-        except Refused as refused:
+        except CallRefused as refused:
             if refused.code != CONDITION_FAILED:
                 raise
             if refused.after_loss and refused.current == request.get("Item"):
@@ -200,7 +200,7 @@ class DynamoDBEngine:
         }
         try:
             self._send("TransactWriteItems", request)
-        except Refused as refused:
+        except CallRefused as refused:
             cancelled = _cancellation(refused)
             if cancelled is None:
                 raise
@@ -265,7 +265,7 @@ class DynamoDBEngine:
             except CallError as error:
                 fault = fault_of(error)
                 if fault is Fault.FINAL:
-                    raise Refused(error, after_loss=lost) from error
+                    raise CallRefused(error, after_loss=lost) from error
                 lost = lost or fault is Fault.LOST
                 if lost and not repeatable:
                     break
@@ -283,7 +283,7 @@ def _item(attributes: TypedItem | None) -> Item | None:
     return unmarshal(attributes) if attributes else None
 
 
-def _cancellation(refused: Refused) -> TransactionCancelled | None:
+def _cancellation(refused: CallRefused) -> TransactionCancelled | None:
     reasons = refused.reasons
     failed = [reason is not None and reason.code == "ConditionalCheckFailed" for reason in reasons]
     if refused.code != CANCELLED or not any(failed):

@@ -53,7 +53,7 @@ class Fault(Enum):
     FINAL = auto()  # sending it again would not help
 
 
-class Refused(StoreError):
+class CallRefused(StoreError):
     """DynamoDB's answer is no. `after_loss`: an earlier attempt at the call may have passed."""
 
     def __init__(self, error: Exception, *, after_loss: bool) -> None:

@@ -122,8 +122,8 @@ def expiry_of(event: Storable, payment: Payment | None) -> int | None:
 
 
 def event_key(space: Space[Any], event_id: str) -> Key:
-    """Where an event stands. The sort key names the space as well: whoever looks for the items of
-    one format by their sort key, as jobs do that read a whole export, does not meet another's."""
+    """Where an event stands. The sort key names the space as well: jobs that read a whole export
+    choose items by their sort key, and then do not meet those of another format."""
     return f"{space.prefix}{event_id}", f"{space.prefix}{_EVENT}"
 
 
@@ -471,7 +471,8 @@ def _with_deleter(tombstone: Item, pubkey: str) -> tuple[Item | None, Condition]
     """The tombstone that names one more key; None if it names the key. One that is full puts the
     oldest of its names beside itself."""
     by = tombstone["by"]
-    # Every deleter changes the list: by this, whoever stores the event meanwhile sees that.
+    # Every deleter changes the list, so an event that is stored at the same time meets a failed
+    # condition and looks again.
     unchanged = Equals("by", by)
     if pubkey in by:
         return None, unchanged

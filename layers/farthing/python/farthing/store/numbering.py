@@ -1,5 +1,5 @@
-"""Numbers in the very commit that stores the events, where one process writes: nobody waits for a
-second commit. The numbers are those of `changes`, with the same guarantees.
+"""Numbers events in the commit that stores them, on one machine: a second commit is saved. The
+numbers are those of `changes`, with the same guarantees.
 
 Events that another process has stored, an import say, have none yet. They come from the stream and
 are numbered in the next commit.
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from farthing.store.changes import Arrival, ChangeLog
 from farthing.store.events import space_of
 from farthing.store.spaces import Space
-from farthing.store.sqlite_units import Place, State, Stored
+from farthing.store.sqlite_transactions import Place, State, Stored
 from farthing.store.table import Contended, Engine, Table, TransactWrite
 
 

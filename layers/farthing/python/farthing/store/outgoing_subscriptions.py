@@ -51,6 +51,16 @@ class OutgoingSubscriptions:
             return None
         return Outgoing(relay, subscription_id, item["upstream"], item["filters"])
 
+    def share(self, relay: str, fingerprint: str, until: int) -> None:
+        """Note that these filters are subscribed to, until a second."""
+        item = {"until": until, EXPIRES: until}
+        self._engine.write(Put(Table.LEDGER, f"upstream#{relay}", fingerprint, item))
+
+    def is_open(self, relay: str, fingerprint: str, until: int) -> bool:
+        """Whether equal filters are subscribed to, for long enough."""
+        item = self._engine.get(Table.LEDGER, f"upstream#{relay}", fingerprint)
+        return item is not None and item["until"] >= until
+
     def forget(self, relay: str, subscription_id: str) -> None:
         pk = _pk(relay, subscription_id)
         rows = read_all(self._engine, Query(Table.LEDGER, pk))

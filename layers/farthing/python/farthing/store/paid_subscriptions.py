@@ -60,6 +60,7 @@ _TOTALS = "totals"
 _ROW = "id#"
 _MESSAGE = "message"
 _PROOF = "proof"
+_ORIGIN = "origin"
 _REFUSED = "refused"
 _SHARDS: Final = 8
 _PROOF_SECONDS: Final = 24 * 3600
@@ -113,6 +114,7 @@ class PaidSubscription:
     credited: int = 0  # of what was paid, what became credit or budget
     refilled: int = 0  # drawn from the owner's purse
     budget: int = 0  # for other relays, not spent yet
+    is_spread: bool = False  # passed on to other relays, as far as it is
     is_low: bool = False  # the owner was told that little credit is left
     trouble: Trouble = Trouble()
     ending: str = ""
@@ -354,6 +356,20 @@ class PaidSubscriptions:
             item["start"] = start.to_int()
         return Put(Table.LEDGER, *_message_key(digest), item, Absent())
 
+    def origin_of(self, origin: str) -> tuple[str, str] | None:
+        """The (owner, id) that an origin is known by."""
+        item = self._engine.get(Table.LEDGER, f"origin#{origin}", _ORIGIN)
+        return None if item is None else (item["owner"], item["id"])
+
+    def know_origin(self, subscription: PaidSubscription) -> Put:
+        """Know the subscription when it comes here by another way."""
+        item = {
+            "owner": subscription.owner,
+            "id": subscription.id,
+            EXPIRES: _gone_after(subscription),
+        }
+        return Put(Table.LEDGER, f"origin#{subscription.agreed.origin}", _ORIGIN, item)
+
     def due(self, subscription: PaidSubscription, time_ms: int) -> Put:
         pk = f"due#{_shard(subscription.owner + subscription.id)}"
         sk = f"{time_ms:015d}#{subscription.owner}#{subscription.id}"
@@ -556,6 +572,7 @@ def _assigned(subscription: PaidSubscription) -> dict[str, Any]:
         "since": subscription.since,
         "stored": subscription.stored,
         "low": int(subscription.is_low),
+        "spread": int(subscription.is_spread),
         "trouble": [trouble.failures, trouble.since, trouble.refusals, trouble.attempts],
         "ending": subscription.ending,
         "returned": subscription.returned,
@@ -648,6 +665,7 @@ def _subscription(
         refilled=item["refilled"],
         budget=item["budget"],
         is_low=bool(item["low"]),
+        is_spread=bool(item["spread"]),
         trouble=Trouble(*item["trouble"]),
         ending=item["ending"],
         returned=item["returned"],

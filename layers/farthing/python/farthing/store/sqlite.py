@@ -27,7 +27,7 @@ from farthing.store.private_files import private_folder
 from farthing.store.sqlite_file import Companion, File, Parking
 from farthing.store.sqlite_items import decode_item, decode_items
 from farthing.store.sqlite_rows import Span, SpanKind
-from farthing.store.sqlite_units import Unit, batch_unit, unit_of
+from farthing.store.sqlite_transactions import Transaction, batch_transaction, transaction_of
 from farthing.store.table import (
     EXPIRES,
     VOLATILE,
@@ -48,7 +48,7 @@ from farthing.store.table import (
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OutboxChange:
     """One change of a streamed table, as the outbox keeps it."""
 
     sequence: int
@@ -119,11 +119,11 @@ class SqliteEngine:
         self._file.flush()
 
     def park_in(self, parking: Parking) -> None:
-        """Have those whom `parking` runs wait for commits in its way, not by blocking a thread."""
+        """Callers that the scheduler runs wait for commits in its way, not by blocking a thread."""
         self._file.parking = parking
 
     def accompany(self, companion: Companion) -> None:
-        """Have someone add to each commit; see `numbering`."""
+        """Let the companion add writes to each commit; see `numbering`."""
         self._file.companion = companion
 
     def _alive(self, encoded: bytes) -> Item | None:
@@ -201,7 +201,7 @@ class SqliteEngine:
             return self._memory.write(write)
         check_write(write)
         try:
-            result = self._file.submit(unit_of([write], returns=True))
+            result = self._file.submit(transaction_of([write], returns=True))
         except TransactionCancelled as cancelled:
             raise ConditionFailed(cancelled.current[0]) from None
         return None if result is None else decode_item(result)
@@ -212,9 +212,9 @@ class SqliteEngine:
         if len(kept) < len(writes):
             self._memory.write_batch([write for write in writes if write.table in VOLATILE])
         if kept and deferred:
-            self._file.defer(batch_unit(kept))
+            self._file.defer(batch_transaction(kept))
         elif kept:
-            self._file.submit(batch_unit(kept))
+            self._file.submit(batch_transaction(kept))
 
     def transact(self, writes: Sequence[TransactWrite]) -> None:
         if not writes:
@@ -223,10 +223,10 @@ class SqliteEngine:
         if writes[0].table in VOLATILE:
             self._memory.transact(writes)
             return
-        unit = unit_of(writes)
-        if unit.encoded_bytes > _SURELY_FITS:
+        transaction = transaction_of(writes)
+        if transaction.encoded_bytes > _SURELY_FITS:
             check_transaction_size(writes)
-        self._file.submit(unit)
+        self._file.submit(transaction)
 
     def together(self, *calls: Callable[[], Any]) -> list[Any]:
         return [call() for call in calls]
@@ -246,14 +246,14 @@ class SqliteEngine:
         """Call back, from a writer's thread, after each commit that left something to stream."""
         self._file.on_commit = callback
 
-    def stream_after(self, sequence: int, limit: int) -> list[Change]:
+    def stream_after(self, sequence: int, limit: int) -> list[OutboxChange]:
         rows = self._file.reader.execute(
             "SELECT sequence, tbl, pk, sk, old, new FROM outbox WHERE sequence > ?"
             " ORDER BY sequence LIMIT ?",
             (sequence, limit),
         )
         return [
-            Change(
+            OutboxChange(
                 number,
                 Table(table),
                 pk,
@@ -283,7 +283,7 @@ class SqliteEngine:
         def join(connection: sqlite3.Connection) -> None:
             connection.execute("INSERT OR IGNORE INTO consumers VALUES (?, 0)", (consumer,))
 
-        self._file.defer(Unit(upkeep=join))
+        self._file.defer(Transaction(upkeep=join))
         return 0
 
     def stream_advance(self, positions: Mapping[str, int]) -> None:
@@ -299,7 +299,7 @@ class SqliteEngine:
                 "DELETE FROM outbox WHERE sequence <= (SELECT min(sequence) FROM consumers)"
             )
 
-        self._file.defer(Unit(upkeep=advance))
+        self._file.defer(Transaction(upkeep=advance))
 
     def purge_expired(self, limit: int = 1000) -> int:
         """Delete items past their time to live, as DynamoDB does in the background."""
@@ -311,12 +311,12 @@ class SqliteEngine:
                 f"SELECT pk, sk, expires FROM {table} WHERE expires <= ? LIMIT ?", (now, limit)
             ).fetchall()
             # One by one and under condition: an item may be given more time meanwhile.
-            units = [
-                unit_of([Delete(table, pk, sk, Equals(EXPIRES, expires))])
+            transactions = [
+                transaction_of([Delete(table, pk, sk, Equals(EXPIRES, expires))])
                 for pk, sk, expires in found
             ]
-            if units:
-                self._file.defer(*units)
+            if transactions:
+                self._file.defer(*transactions)
                 self._file.flush()
-            purged += sum(unit.error is None for unit in units)
+            purged += sum(transaction.error is None for transaction in transactions)
         return purged

@@ -1,5 +1,5 @@
-"""One SQLite file with many readers and one writer, who commits for all who wait: whoever comes
-first leads, takes along all that has queued up, and hands the lead on."""
+"""One SQLite file with many readers and one writer. Concurrent writers share commits: the first
+one leads, commits everything that has queued up, and hands the lead to one that came meanwhile."""
 
 import logging
 import sqlite3
@@ -13,7 +13,7 @@ from typing import Protocol
 from farthing.store import sqlite_layout, sqlite_rows
 from farthing.store.private_files import close_file, private_file
 from farthing.store.sqlite_checkpoint import Checkpoints
-from farthing.store.sqlite_units import State, Unit, apply, unit_of
+from farthing.store.sqlite_transactions import State, Transaction, apply, transaction_of
 from farthing.store.table import Key, StoreError, Table, TransactWrite
 
 log = logging.getLogger("farthing")
@@ -24,22 +24,22 @@ _READER_CACHE_KIB = 16 * 1024
 
 
 class Parking(Protocol):
-    """Someone who runs many callers in one thread, and commits for all of them."""
+    """A scheduler that runs many callers in one thread, and commits for all of them."""
 
     def is_inside(self) -> bool: ...
 
     def park(self, commit: Callable[[], None]) -> None:
-        """Return after `commit` has been called, by whatever thread: its own, or that of somebody
-        who was parked later."""
+        """Return after `commit` has been called, or the `commit` of a caller that was parked
+        later. The thread does not matter."""
         ...
 
     def gather(self, read: Callable[[], None]) -> None:
-        """Return after `read` has been called, once for all who have gathered by then."""
+        """Return after `read` has been called, once for all callers that have gathered by then."""
         ...
 
 
 class Companion(Protocol):
-    """Someone who adds to each commit."""
+    """Adds writes to each commit."""
 
     def writes(self, state: State) -> list[list[TransactWrite]]:
         """What to write in the same commit, given its changes: transactions one after another."""
@@ -48,7 +48,7 @@ class Companion(Protocol):
 
 @dataclass(slots=True)
 class _Look:
-    """An item that somebody waits to see."""
+    """A read that waits to be made together with others."""
 
     table: Table
     key: Key
@@ -65,7 +65,7 @@ class File:
         self._readers = threading.local()
         self._opened: list[sqlite3.Connection] = []
         self._mutex = threading.Lock()
-        self._pending: list[Unit] = []
+        self._pending: list[Transaction] = []
         self._looks: list[_Look] = []
         self._leading = False
         self._writer = self._connect(_WRITER_CACHE_KIB)
@@ -97,8 +97,8 @@ class File:
         return connection
 
     def read(self, table: Table, key: Key) -> bytes | None:
-        """An item as it is encoded. Whoever is parked reads together with the others there: one
-        statement lets go of the interpreter once, and each has to win it back."""
+        """An item as it is encoded. Callers that a scheduler runs read together: every statement
+        lets go of the interpreter, and has to win it back."""
         if self.parking is None or not self.parking.is_inside():
             found = self.reader.execute(
                 f"SELECT item FROM {table} WHERE pk = ? AND sk = ?", key
@@ -137,61 +137,64 @@ class File:
         for connection in opened:
             connection.close()
 
-    def defer(self, *units: Unit) -> None:
-        """Queue the units for whoever commits next."""
+    def defer(self, *transactions: Transaction) -> None:
+        """Queue the transactions for the next commit."""
         with self._mutex:
-            self._pending.extend(units)
+            self._pending.extend(transactions)
 
     def flush(self) -> None:
-        self.submit(Unit())
+        self.submit(Transaction())
 
-    def submit(self, unit: Unit) -> bytes | None:
-        """Write the unit, together with whatever else is waiting, and return when it is durable."""
+    def submit(self, transaction: Transaction) -> bytes | None:
+        """Write the transaction and everything that waits. Returns when that is durable."""
         if self.parking is not None and self.parking.is_inside():
-            self.defer(unit)
-            self.parking.park(partial(self._commit_to, unit))
+            self.defer(transaction)
+            self.parking.park(partial(self._commit_to, transaction))
         else:
-            self._submit_from_thread(unit)
-        if unit.error is not None:
-            raise unit.error
-        return unit.result
+            self._submit_from_thread(transaction)
+        if transaction.error is not None:
+            raise transaction.error
+        return transaction.result
 
-    def _submit_from_thread(self, unit: Unit) -> None:
-        self.defer(unit)
-        if self._wait_for_lead(unit):
+    def _submit_from_thread(self, transaction: Transaction) -> None:
+        self.defer(transaction)
+        if self._wait_for_lead(transaction):
             self._lead()
 
-    def _commit_to(self, unit: Unit) -> None:
-        """Commit a queued unit and all before it. What is behind it has its turn later: who wrote
-        that can use the time, and finds as much done."""
-        if self._wait_for_lead(unit):
-            self._lead(unit)
+    def _commit_to(self, transaction: Transaction) -> None:
+        """Commit a queued transaction and all before it. Those behind it wait for the next commit,
+        and their callers go on meanwhile."""
+        if self._wait_for_lead(transaction):
+            self._lead(transaction)
 
-    def _wait_for_lead(self, unit: Unit) -> bool:
-        """Whether the caller is to lead; otherwise the unit is finished."""
+    def _wait_for_lead(self, transaction: Transaction) -> bool:
+        """Whether the caller is to lead; otherwise the transaction is finished."""
         with self._mutex:
-            if unit.finished:
+            if transaction.finished:
                 return False
             leads = not self._leading
             if leads:
                 self._leading = True
             else:
-                wake = unit.wake = threading.Lock()
+                wake = transaction.wake = threading.Lock()
                 wake.acquire()
         if not leads:
             wake.acquire()  # until the leader is through with us or hands us the lead
-        return not unit.finished
+        return not transaction.finished
 
-    def _take(self, last: Unit | None) -> list[Unit]:
+    def _take(self, last: Transaction | None) -> list[Transaction]:
         with self._mutex:
             end = len(self._pending)
             if last is not None:
-                # By identity: units that write the same are equal.
-                end = next((at for at, unit in enumerate(self._pending, 1) if unit is last), 0)
+                # By identity: transactions that write the same are equal.
+                end = next(
+                    (at for at, transaction in enumerate(self._pending, 1) if transaction is last),
+                    0,
+                )
             group, self._pending = self._pending[:end], self._pending[end:]
         return group
 
-    def _lead(self, last: Unit | None = None) -> None:
+    def _lead(self, last: Transaction | None = None) -> None:
         group = self._take(last)
         streams = False
         try:
@@ -207,9 +210,12 @@ class File:
         if streams:
             self.on_commit()
 
-    def _hand_over(self, group: Sequence[Unit]) -> None:
+    def _hand_over(self, group: Sequence[Transaction]) -> None:
         with self._mutex:
-            heir = next((unit.wake for unit in self._pending if unit.wake is not None), None)
+            heir = next(
+                (transaction.wake for transaction in self._pending if transaction.wake is not None),
+                None,
+            )
             self._leading = heir is not None
             for member in group:
                 member.finished = True
@@ -218,20 +224,20 @@ class File:
         if heir is not None:
             heir.release()
 
-    def _commit(self, group: Sequence[Unit]) -> bool:
+    def _commit(self, group: Sequence[Transaction]) -> bool:
         """Returns whether there is something to stream."""
         self._writer.execute("BEGIN IMMEDIATE")
         try:
             state = State(self._writer)
             state.load(group)
-            for unit in group:
-                apply(unit, state)
+            for transaction in group:
+                apply(transaction, state)
             if self.companion is not None:
                 _accompany(state, self.companion)
             _save(self._writer, state)
-            for unit in group:
-                if unit.upkeep is not None:
-                    unit.upkeep(self._writer)
+            for transaction in group:
+                if transaction.upkeep is not None:
+                    transaction.upkeep(self._writer)
             self._writer.execute("COMMIT")
         except BaseException:
             if self._writer.in_transaction:
@@ -244,11 +250,11 @@ class File:
 def _accompany(state: State, companion: Companion) -> None:
     try:
         for writes in companion.writes(state):
-            unit = unit_of(writes)
-            state.load([unit])
-            apply(unit, state)
-            if unit.error is not None:
-                raise unit.error
+            transaction = transaction_of(writes)
+            state.load([transaction])
+            apply(transaction, state)
+            if transaction.error is not None:
+                raise transaction.error
     except Exception:  # those who wait for the commit are not to blame
         log.exception("a commit goes on without what was to accompany it")
 

@@ -15,7 +15,7 @@ from farthing.store.attributes import (
 from farthing.store.table import Item, Table
 
 if TYPE_CHECKING:  # a handler in the cloud has no use for SQLite
-    from farthing.store.sqlite import Change
+    from farthing.store.sqlite import OutboxChange
 
 _SEQUENCE_DIGITS = 21  # DynamoDB's have 21 to 40; of one length they sort as numbers do
 _STREAM_LABEL = "1970-01-01T00:00:00.000"
@@ -42,14 +42,14 @@ class Record(dict[str, Any]):
 
 
 def records_of(
-    changes: Sequence["Change"], arn_prefix: str, *, created: float = 0
+    changes: Sequence["OutboxChange"], arn_prefix: str, *, created: float = 0
 ) -> dict[str, Any]:
     """The event for these changes. `arn_prefix` is a table's ARN up to the table's own name, and
     `created` the epoch second that the records bear."""
     return {"Records": [_record(change, arn_prefix, created) for change in changes]}
 
 
-def _record(change: "Change", arn_prefix: str, created: float) -> Record:
+def _record(change: "OutboxChange", arn_prefix: str, created: float) -> Record:
     sequence = str(change.sequence).zfill(_SEQUENCE_DIGITS)
     record = Record(_body(change, arn_prefix, created, sequence))
     record.change = StreamChange(
@@ -58,7 +58,7 @@ def _record(change: "Change", arn_prefix: str, created: float) -> Record:
     return record
 
 
-def _body(change: "Change", arn_prefix: str, created: float, sequence: str) -> dict[str, Any]:
+def _body(change: "OutboxChange", arn_prefix: str, created: float, sequence: str) -> dict[str, Any]:
     return {
         "eventID": sequence,
         "eventName": _event_name(change.old, change.new),
@@ -82,7 +82,7 @@ def _event_name(old: Item | None, new: Item | None) -> str:
     return "INSERT" if old is None else "MODIFY"
 
 
-def _images(change: "Change") -> dict[str, TypedItem]:
+def _images(change: "OutboxChange") -> dict[str, TypedItem]:
     images = {"NewImage": change.new, "OldImage": change.old}
     key = marshal_key(change.pk, change.sk)
     return {name: key | marshal_json(item) for name, item in images.items() if item is not None}

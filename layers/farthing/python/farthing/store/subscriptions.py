@@ -95,8 +95,8 @@ class Subscription:
 
     @property
     def place(self) -> str:
-        """How hints name it. By its order too: whoever tidies up after an older one leaves this
-        one's hints alone."""
+        """How hints name it. The order is part of it, so that tidying up after an older request
+        of the same id leaves this one's hints alone."""
         return f"{self.connection_id}#{self.order}#{self.id}"
 
     @cached_property

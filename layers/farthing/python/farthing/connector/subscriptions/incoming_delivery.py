@@ -3,20 +3,33 @@ only where somebody here waits for it."""
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any, Final, Self
+
+import orjson
 
 from farthing.btp_nips.conditions import delivery_fulfillment, fulfils
-from farthing.btp_nips.errors import InvalidAmount, InvalidBody, UnexpectedMessage, UnknownCondition
+from farthing.btp_nips.errors import (
+    FilterRefused,
+    InvalidAmount,
+    InvalidBody,
+    UnexpectedMessage,
+    UnknownCondition,
+)
 from farthing.btp_nips.messages import Auth, EventMessage, Message, delivered_for
 from farthing.connector.incoming import IncomingPacket
 from farthing.connector.purchase import Purchase
 from farthing.context import Agent
 from farthing.ilp.condition import InvalidPubkey, Scheme
-from farthing.nostr.events import InvalidEvent, verify
+from farthing.nostr.events import Event, InvalidEvent, verify
+from farthing.nostr.filters import parse_filter
+from farthing.nostr.messages import Refused
+from farthing.relay.policies import check_policies
 from farthing.store.outgoing_subscriptions import Outgoing
-from farthing.store.payment import Payment
+from farthing.store.payment import BORROWED, Payment
 from farthing.store.receipts import Purpose, Receipt, Subscribed
 from farthing.store.table import TransactWrite
+
+_BORROWED_SECONDS: Final = 24 * 3600
 
 
 def awaited(agent: Agent, message: Message) -> Outgoing | None:
@@ -55,6 +68,20 @@ class IncomingDelivery(Purchase):
                 verify(self.message.event)
             except InvalidEvent as error:
                 raise InvalidBody(f"event: {error}") from None
+            self._check_wanted(self.message.event)
+
+    def _check_wanted(self, event: Event) -> None:
+        """What others deliver for our own subscribers is stored here, so it is checked as any other
+        event is, and against what was asked for."""
+        if not self.outgoing.is_upstream:
+            return
+        filters = [parse_filter(each) for each in orjson.loads(self.outgoing.filters)]
+        if not any(filter.matches(event) for filter in filters):
+            raise FilterRefused("the event is none that was asked for")
+        try:
+            check_policies(self.agent, event)
+        except Refused as refused:
+            raise InvalidBody(str(refused)) from None
 
     def find_fulfillment(self) -> tuple[Scheme, bytes] | None:
         secret = bytes.fromhex(self.agent.settings.secret_key)
@@ -77,7 +104,7 @@ class IncomingDelivery(Purchase):
         return False
 
     def writes(self) -> Sequence[TransactWrite]:
-        if isinstance(self.message, Auth):
+        if isinstance(self.message, Auth) or self.outgoing.is_upstream:
             return ()
         digest = sha256(self.prepare.data).hexdigest()
         position = self.message.metadata.position
@@ -87,5 +114,8 @@ class IncomingDelivery(Purchase):
         ]
 
     def commit(self, payment: Payment) -> None:
+        if self.outgoing.is_upstream and isinstance(self.message, EventMessage):
+            expires = self.agent.now + _BORROWED_SECONDS
+            self.agent.events.save(self.message.event, payment=Payment((), BORROWED, expires))
         for write in self.writes():
             self.agent.engine.write(write)  # type: ignore[arg-type]

@@ -38,6 +38,7 @@ from farthing.connector.subscriptions.answering import messages_of, token_of
 from farthing.connector.subscriptions.ending import end
 from farthing.connector.subscriptions.pulling import last_words
 from farthing.connector.subscriptions.reading import Found, Reading
+from farthing.connector.subscriptions.spreading import offers, send_offer
 from farthing.context import Agent
 from farthing.ilp.packet import Code, final
 from farthing.ilp.reject import NextHopRejected, Rejected
@@ -112,7 +113,10 @@ class _Delivery:
 
     def run(self) -> bool:
         """Whether there is more to do at once."""
-        subscription, now = self._old, self._agent.now
+        now = self._agent.now
+        if self._old.agreed.hops and not self._old.is_spread and self._old.may_deliver(now):
+            self._spread()
+        subscription = self._old
         if not subscription.is_push or (subscription.state.has_ended and subscription.is_told):
             self._leave()
             return False
@@ -128,6 +132,23 @@ class _Delivery:
             backlog = self._store.backlog(subscription)
         reading = Reading(self._agent, subscription, backlog, subscription.account.cursor)
         return self._send_all(reading)
+
+    def _spread(self) -> None:
+        """Pass the subscription on to other relays. What each is paid leaves the budget first."""
+        for offer_for in offers(self._agent, self._old):
+            offer = offer_for(self._new.budget)
+            if offer is None:
+                continue
+            self._pay_onward(offer.amount)
+            if not send_offer(self._agent, offer, self._new.expires_at):
+                self._pay_onward(-offer.amount)
+        self._new = replace(self._new, is_spread=True)
+        self._commit(goes_on=True)
+
+    def _pay_onward(self, amount: int) -> None:
+        account = replace(self._new.account, spent=self._new.account.spent + amount)
+        self._new = replace(self._new, account=account, budget=self._new.budget - amount)
+        self._commit(goes_on=True)
 
     # The way of one wake
 

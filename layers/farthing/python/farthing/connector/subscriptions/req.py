@@ -17,7 +17,7 @@ from farthing.btp_nips.fees import (
     top_up,
 )
 from farthing.btp_nips.filter_sets import check_filters, same_filters
-from farthing.btp_nips.identity import owner_pubkey
+from farthing.btp_nips.identity import origin_of, owner_pubkey
 from farthing.btp_nips.lifecycle import (
     Ending,
     Intent,
@@ -25,8 +25,9 @@ from farthing.btp_nips.lifecycle import (
     check_order,
     intent_of,
 )
-from farthing.btp_nips.messages import Delivery, Model, Req
+from farthing.btp_nips.messages import HOPS_MAX, Delivery, Model, Req
 from farthing.btp_nips.positions import START, Position, backlog_size, pack_backlog
+from farthing.btp_nips.propagation import check_loop
 from farthing.btp_nips.tokens import read_token
 from farthing.connector.subscriptions.answering import answer_of
 from farthing.connector.subscriptions.ending import end, end_writes
@@ -88,8 +89,11 @@ class ReqMessage(SubscriberMessage):
 
     def _create(self) -> list[TransactWrite]:
         req, settings = self.message, self.agent.settings
+        self._check_loop()
+        wanted = req.metadata.propagate if settings.subscription_propagate else None
+        budget = 0 if wanted is None else wanted.budget
         agreement = settings.subscription_fees.agree(
-            req.payment, req.filters, req.metadata.ttl, received=self.prepare.amount
+            req.payment, req.filters, req.metadata.ttl, received=self.prepare.amount, budget=budget
         )
         self.price = agreement.terms.price
         agreed = self._agreed(agreement)
@@ -108,7 +112,8 @@ class ReqMessage(SubscriberMessage):
             stored=backlog_size(beginning.backlog),
             version=(self.standing.version or 0) + 1,
             generation=(self.standing.version or 0) + 1,
-            credited=agreement.credit,
+            credited=agreement.credit + budget,
+            budget=budget,
         )
         self._prove(new)
         self._backlog = beginning.backlog
@@ -123,7 +128,19 @@ class ReqMessage(SubscriberMessage):
         )
         self._lead_to(after, None)
         self.subscription = after
+        if after.agreed.origin:
+            writes.append(self.agent.paid_subscriptions.know_origin(after))
         return [*writes, self._noted(start), *along]
+
+    def _check_loop(self) -> None:
+        """A subscription that was passed on by other relays does not come here twice."""
+        metadata = self.message.metadata
+        known = None
+        if metadata.origin is not None:
+            known = self.agent.paid_subscriptions.origin_of(metadata.origin)
+        ours = self.owner, self.message.subscription_id
+        is_known = known is not None and known != ours
+        check_loop(metadata, self.agent.settings.pubkey, is_known_origin=is_known)
 
     def _replace(self, old: PaidSubscription) -> list[TransactWrite]:
         req, received = self.message, self.prepare.amount
@@ -274,6 +291,9 @@ class ReqMessage(SubscriberMessage):
                 peer=self.peer.id,
                 reply_to=metadata.reply_to or "",
                 window=min(metadata.window or 1, self.agent.settings.subscription_window),
+                hops=self._hops,
+                path=metadata.path,
+                origin=self._origin,
             )
         known = old.agreed
         if agreement is not None:
@@ -285,6 +305,22 @@ class ReqMessage(SubscriberMessage):
             reply_to=metadata.reply_to or known.reply_to,
             window=window,
         )
+
+    @property
+    def _hops(self) -> int:
+        """How far the subscription is passed on from here."""
+        wanted = self.message.metadata.propagate
+        is_on = wanted is not None and self.agent.settings.subscription_propagate
+        is_far = len(self.message.metadata.path) >= HOPS_MAX
+        return wanted.hops if wanted is not None and is_on and not is_far else 0
+
+    @property
+    def _origin(self) -> str:
+        given = self.message.metadata.origin
+        if given is not None or not self._hops:
+            return given or ""
+        own = self.agent.settings.pubkey
+        return origin_of(own, self.owner, self.message.subscription_id)
 
     def _beginning(self, old: PaidSubscription | None) -> Beginning:
         """Where delivery begins. With other filters it goes on from the number that was reached:
@@ -375,7 +411,8 @@ class ReqMessage(SubscriberMessage):
     def _wake(self) -> None:
         """Deliver by push what is there to deliver."""
         found = self.present()
-        if found.is_push and self.intent is not Intent.STATUS:
+        has_work = found.is_push or (found.agreed.hops and not found.is_spread)
+        if has_work and self.intent is not Intent.STATUS:
             self.agent.wakes.wake(found.owner, found.id)
 
     def answer(self) -> bytes:

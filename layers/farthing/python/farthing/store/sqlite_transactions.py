@@ -1,5 +1,5 @@
-"""What callers write at once, all or nothing, and what comes of it: conditions are evaluated in
-order, each on what the units before have left, and the changes are kept for one commit of all."""
+"""The transactions of concurrent callers, applied one after another for one commit of all. The
+conditions of each are evaluated on what the ones before have left."""
 
 import sqlite3
 import threading
@@ -51,7 +51,7 @@ class Stored:
 
 
 class _Step(NamedTuple):
-    """One write, with all that can be known of it in the thread of whoever asks for it."""
+    """One write, prepared as far as possible in the caller's own thread."""
 
     write: TransactWrite
     place: Place
@@ -60,17 +60,17 @@ class _Step(NamedTuple):
 
 
 @dataclass(slots=True)
-class Unit:
+class Transaction:
     """What one caller writes, all or nothing, and what became of it."""
 
     steps: Sequence[_Step] = ()
-    # Writes that depend on nothing and tell nobody, as postings do: most of all that is written.
+    # Writes without conditions, whose old items nobody asks for: postings, which are most of all.
     blind: Mapping[Place, Stored | None] = field(default_factory=dict)
     upkeep: Callable[[sqlite3.Connection], None] | None = None
     finished: bool = False
     result: bytes | None = None
     error: Exception | None = None
-    # Held by a thread that waits; released when the unit is finished or is to lead.
+    # Held by a thread that waits; released when the transaction is finished or is to lead.
     wake: "threading.Lock | None" = None
 
     @property
@@ -78,22 +78,22 @@ class Unit:
         return sum(len(step.new.encoded) for step in self.steps if step.new is not None)
 
 
-def unit_of(writes: Iterable[TransactWrite], *, returns: bool = False) -> Unit:
+def transaction_of(writes: Iterable[TransactWrite], *, returns: bool = False) -> Transaction:
     """Raises here, where only its caller is hurt, what would break a group commit."""
     encoded: dict[int, Stored] = {}  # by identity: an event's postings share one item
-    return Unit([_step(write, encoded, returns) for write in writes])
+    return Transaction([_step(write, encoded, returns) for write in writes])
 
 
-def batch_unit(writes: Sequence[BatchWrite]) -> Unit:
+def batch_transaction(writes: Sequence[BatchWrite]) -> Transaction:
     """A batch, in which the last write of an item wins."""
     if any(is_streamed(write.table, write.pk) for write in writes):
-        return unit_of(last_of_each(writes))
+        return transaction_of(last_of_each(writes))
     encoded: dict[int, Stored] = {}
     blind: dict[Place, Stored | None] = {}
     for write in writes:
         stored = _encoded(write, encoded) if type(write) is Put else None
         blind[write.table, write.pk, write.sk] = stored
-    return Unit(blind=blind)
+    return Transaction(blind=blind)
 
 
 def _step(write: TransactWrite, encoded: dict[int, Stored], returns: bool) -> _Step:
@@ -119,7 +119,7 @@ def _stored(write: TransactWrite, item: Item) -> Stored:
 
 
 class State:
-    """The items that one group commit touches, each as the units before left it."""
+    """The items that one group commit touches, each as the transactions before left it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -127,11 +127,11 @@ class State:
         self.after: dict[Place, Stored | None] = {}
         self.changes: list[tuple[Place, bytes | None, bytes | None]] = []
 
-    def load(self, units: Sequence[Unit]) -> None:
-        """Read what the units depend on, all at once."""
+    def load(self, transactions: Sequence[Transaction]) -> None:
+        """Read what the transactions depend on, all at once."""
         wanted: dict[Table, dict[Key, None]] = {}
-        for unit in units:
-            for step in unit.steps:
+        for transaction in transactions:
+            for step in transaction.steps:
                 if step.looks:
                     table, pk, sk = step.place
                     wanted.setdefault(table, {})[pk, sk] = None
@@ -170,21 +170,21 @@ def _is_same(old: Stored | None, new: Stored | None) -> bool:
     return old.encoded == new.encoded or same(old.item, new.item)
 
 
-def apply(unit: Unit, state: State) -> None:
-    """Evaluate the unit's conditions, and make its changes if they all hold."""
-    state.after.update(unit.blind)
-    before = [state.read(step.place) if step.looks else None for step in unit.steps]
+def apply(transaction: Transaction, state: State) -> None:
+    """Evaluate the transaction's conditions, and make its changes if they all hold."""
+    state.after.update(transaction.blind)
+    before = [state.read(step.place) if step.looks else None for step in transaction.steps]
     try:
-        _require(unit.steps, before)
-        after = [_after(step, old) for step, old in zip(unit.steps, before, strict=True)]
+        _require(transaction.steps, before)
+        after = [_after(step, old) for step, old in zip(transaction.steps, before, strict=True)]
     except (StoreError, ValueError) as error:
-        unit.error = error
+        transaction.error = error
         return
-    for step, old, new in zip(unit.steps, before, after, strict=True):
+    for step, old, new in zip(transaction.steps, before, after, strict=True):
         if isinstance(step.write, Check):
             continue
         state.change(step.place, old, new)
-        unit.result = encoded_of(new if isinstance(step.write, Add) else old)
+        transaction.result = encoded_of(new if isinstance(step.write, Add) else old)
 
 
 def _is_blind(write: TransactWrite) -> bool:

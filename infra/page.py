@@ -1,0 +1,106 @@
+"""The page for people in the cloud: static files in a bucket behind the edge, filled in at the
+deployment. CloudFront serves them, and no function is called for them."""
+
+from aws_cdk import Duration, Stack
+from aws_cdk import aws_cloudfront as cloudfront
+from aws_cdk import aws_cloudfront_origins as origins
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_s3_deployment as deployment_of_files
+from constructs import Construct
+
+from farthing.settings import Settings
+from infra.deployment import Deployment
+from infra.records import removal_policy
+from infra.shared import told
+from infra.web import pages
+
+ORIGIN = "pages"  # the script that chooses an origin knows it by this name
+BUCKET = "pages-bucket"
+_ASSETS = "/assets/*"
+_ASSET_SECONDS = 300
+
+
+class PageBucket(Construct):
+    """The bucket, and how CloudFront serves it. Nobody else reads it."""
+
+    def __init__(self, scope: Construct, id: str, deployment: Deployment) -> None:
+        super().__init__(scope, id)
+        self.bucket = s3.Bucket(
+            self,
+            "Bucket",
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            enforce_ssl=True,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            removal_policy=removal_policy(deployment),
+        )
+        self.origin = origins.S3BucketOrigin.with_origin_access_control(
+            self.bucket, origin_id=ORIGIN
+        )
+        # What a handler says of its own page stands: only files of the bucket say nothing.
+        self.headers = cloudfront.ResponseHeadersPolicy(
+            self,
+            "Headers",
+            response_headers_policy_name=f"{deployment.prefix}page",
+            custom_headers_behavior=cloudfront.ResponseCustomHeadersBehavior(
+                custom_headers=[
+                    cloudfront.ResponseCustomHeader(
+                        header="Cross-Origin-Opener-Policy", value="same-origin", override=False
+                    )
+                ]
+            ),
+            security_headers_behavior=cloudfront.ResponseSecurityHeadersBehavior(
+                content_security_policy=cloudfront.ResponseHeadersContentSecurityPolicy(
+                    content_security_policy=pages.content_security_policy("wss:"), override=False
+                ),
+                content_type_options=cloudfront.ResponseHeadersContentTypeOptions(override=True),
+                referrer_policy=cloudfront.ResponseHeadersReferrerPolicy(
+                    referrer_policy=cloudfront.HeadersReferrerPolicy.NO_REFERRER, override=False
+                ),
+            ),
+        )
+
+    def behaviors(self) -> dict[str, cloudfront.BehaviorOptions]:
+        """Scripts and styles: the same for everybody, so they are cached at the edge."""
+        cached = cloudfront.BehaviorOptions(
+            origin=self.origin,
+            cache_policy=cloudfront.CachePolicy.CACHING_OPTIMIZED,
+            response_headers_policy=self.headers,
+            viewer_protocol_policy=cloudfront.ViewerProtocolPolicy.HTTPS_ONLY,
+            compress=True,
+        )
+        return {_ASSETS: cached}
+
+
+class PageStack(Stack):
+    """The files, with the facts of this relay in them."""
+
+    def __init__(self, scope: Construct, id: str, deployment: Deployment) -> None:
+        super().__init__(scope, id, stack_name=f"{deployment.prefix}page")
+        facts = pages.facts_of_deployment(
+            Settings.from_env(deployment.environment),
+            public_key=told(self, deployment, "public-key"),
+            relay_url=told(self, deployment, "relay-url"),
+            web_url=told(self, deployment, "web-url"),
+        )
+        bucket = s3.Bucket.from_bucket_name(self, "Bucket", told(self, deployment, BUCKET))
+        for name, templates in (("Pages", True), ("Assets", False)):
+            cache = (
+                deployment_of_files.CacheControl.no_cache()
+                if templates
+                else deployment_of_files.CacheControl.max_age(Duration.seconds(_ASSET_SECONDS))
+            )
+            deployment_of_files.BucketDeployment(
+                self,
+                name,
+                destination_bucket=bucket,
+                sources=[
+                    deployment_of_files.Source.data(
+                        file.key, pages.fill(file.read(), facts) if templates else file.read()
+                    )
+                    for file in pages.FILES
+                    if file.is_template is templates
+                ],
+                cache_control=[cache],
+                prune=False,  # the other half lies in the same bucket
+            )
