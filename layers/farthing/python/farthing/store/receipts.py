@@ -113,6 +113,8 @@ class Receipt(NamedTuple):
         fields = self._asdict()
         fields.update(self.purpose._asdict())
         fields["purpose"] = _NAMES[type(self.purpose)]
+        if fields.get("space") == Stored._field_defaults["space"]:
+            del fields["space"]  # nearly all are such
         return fields
 
 
