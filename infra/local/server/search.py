@@ -43,6 +43,7 @@ class FtsSearch:
         private_file(path)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        self._catching_up: threading.Thread | None = None
         self._connection = sqlite3.connect(path, check_same_thread=False)
         # What a crash loses is made anew from the stream.
         self._connection.execute("PRAGMA journal_mode = WAL")
@@ -57,8 +58,15 @@ class FtsSearch:
 
     def close(self) -> None:
         self._stopping.set()
+        if self._catching_up is not None:
+            self._catching_up.join()
         with self._lock:
             self._connection.close()
+
+    def start(self, agent: Agent) -> None:
+        """Catch up in a thread of its own: an older data folder may hold a million events."""
+        self._catching_up = threading.Thread(target=self._catch_up, args=(agent,), name="search")
+        self._catching_up.start()
 
     def find(self, text: str, most: int) -> list[str]:
         query = _query(text)
@@ -82,7 +90,7 @@ class FtsSearch:
         self._write(new, gone)
         return {"batchItemFailures": []}
 
-    def catch_up(self, agent: Agent) -> None:
+    def _catch_up(self, agent: Agent) -> None:
         """Index what was stored before there was an index. After an interruption it begins again,
         and what is indexed already is left as it is."""
         with self._lock:
