@@ -171,7 +171,7 @@ def _let_use_derived_keys(role: iam.Role, name: str, around: Surroundings) -> No
     if name in DERIVED_KEYS:
         _let(role, ["ssm:GetParameter"], arn)
     if name == IDENTITY_FUNCTION:
-        _let(role, ["ssm:DeleteParameters", "ssm:PutParameter"], arn)
+        _let(role, ["ssm:DeleteParameter", "ssm:PutParameter"], arn)
 
 
 def derived_keys_name(deployment: Deployment) -> str:

@@ -542,7 +542,7 @@ class Settings:
         " refused",
     )
     light_scan: int = _setting(
-        5000,
+        1000,
         "Number of index entries that a request may read before it counts as large; on one machine"
         " few large requests run at a time",
     )

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from farthing.agent.relay_client import SocketRelays
@@ -68,8 +69,9 @@ def write_parameter(name: str, text: str | None) -> None:
     client: Any = get_session().create_client("ssm")
     if text is not None:
         client.put_parameter(Name=name, Value=text, Type="SecureString", Overwrite=True)
-    else:
-        client.delete_parameters(Names=[name])  # says nothing of those that are not there
+        return
+    with suppress(client.exceptions.ParameterNotFound):
+        client.delete_parameter(Name=name)
 
 
 def with_secrets(
