@@ -7,12 +7,13 @@ RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 export PYTHONPATH := layers/farthing/python:.
 
-.PHONY: run test lint format docs bench spark synth layer rehearse lock test-dynamodb-local test-interop test-browser browser-ready screenshots clean
+.PHONY: run test soak lint format docs bench spark synth layer rehearse lock test-dynamodb-local test-interop test-browser browser-ready screenshots clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make run       start relay and connector on this machine"
 	@echo "make test      lint, type check and test everything"
+	@echo "make soak      the tests that take minutes"
 	@echo "make bench     measure, as a table and as JSON"
 	@echo "make rehearse  deploy into an emulator of AWS on this machine, and drive it there"
 
@@ -54,6 +55,10 @@ $(TEMPLATES)/linted: $(MADE_FROM) | $(DEV_READY)
 
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+# What takes minutes: eight agents that broadcast, relays that others wrote, and so on.
+soak: $(DEV_READY)
+	$(BIN)/python -m pytest -m soak
 
 lint: $(DEV_READY) $(TEMPLATES)/linted
 	$(BIN)/ruff check .

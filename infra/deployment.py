@@ -15,9 +15,10 @@ from infra.permissions import TABLES
 
 # Settings that the stacks know, or that are of one machine: nobody gives them here.
 _NOT_GIVEN = frozenset(
-    {"secret_key", "public_key", "settlement_token", "purse_token", "peer_token", "table_prefix",
-     "relay_url", "web_url", "host", "port", "data", "workers", "trusted_proxies", "metrics_token",
-     "log_level", "log_format", "address_messages_per_second", "address_message_burst"}
+    {"secret_key", "public_key", "derived_keys", "settlement_token", "purse_token", "peer_token",
+     "table_prefix", "relay_url", "web_url", "host", "port", "data", "workers", "trusted_proxies",
+     "metrics_token", "log_level", "log_format", "address_messages_per_second",
+     "address_message_burst"}
 )  # fmt: skip
 
 _DEFAULT_CONCURRENCY = {"ilp": 50, "upkeep": 1, "sweeper": 1, "feeds": 1, "outbox": 1}

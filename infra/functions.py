@@ -1,7 +1,7 @@
 """One Lambda function of the relay: its code, its role with no more than it needs, its log."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aws_cdk import Duration, Stack
@@ -11,10 +11,12 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from farthing.settings import PREFIX
+from farthing.surface import IDENTITY_FUNCTION
 from infra.deployment import Deployment
 from infra.gateway import STAGE, Addresses
 from infra.permissions import (
     CALLING_THEMSELVES,
+    DERIVED_KEYS,
     KEY,
     POSTING,
     PURSE_TOKEN,
@@ -41,8 +43,8 @@ class Surroundings:
     addresses: Addresses
     socket_api_id: str
     queues: Mapping[str, sqs.IQueue]
-    # Known once the function that derives it from the key is there.
-    public_key: str = ""
+    # What the function says that derives it from the key, once it is there.
+    identity: Mapping[str, str] = field(default_factory=dict)
 
 
 class RelayFunction(awslambda.Function):
@@ -78,6 +80,7 @@ class RelayFunction(awslambda.Function):
         _let_post(role, name, around)
         _let_send(role, name, around)
         _let_read_secrets(role, name, around)
+        _let_use_derived_keys(role, name, around)
         _let_call_itself(role, name, around)
 
 
@@ -99,10 +102,16 @@ def _environment(name: str, around: Surroundings) -> dict[str, str]:
     if name in KEY:
         variables[f"{PREFIX}SECRET_KEY_ARN"] = around.key_arn
     else:
-        variables[f"{PREFIX}PUBLIC_KEY"] = around.public_key
+        variables[f"{PREFIX}PUBLIC_KEY"] = around.identity["PublicKey"]
+        if name in DERIVED_KEYS:
+            variables[f"{PREFIX}DERIVED_KEYS_PARAMETER"] = derived_keys_name(around.deployment)
+        else:
+            variables[f"{PREFIX}DERIVED_KEYS"] = around.identity["DerivedKeys"]
+    if name == IDENTITY_FUNCTION:
+        variables["DERIVED_KEYS"] = derived_keys_name(around.deployment)
     for setting, arn in _tokens(name, around).items():
         variables[f"{PREFIX}{setting}_ARN"] = arn
-    if any(variable.endswith("_ARN") for variable in variables):
+    if any(variable.endswith(("_ARN", "_PARAMETER")) for variable in variables):
         # Secrets are read once a container: a function that is changed gets new ones.
         variables[f"{PREFIX}KEY_VERSION"] = str(around.deployment.key_version)
     return variables
@@ -152,6 +161,22 @@ def _let_read_secrets(role: iam.Role, name: str, around: Surroundings) -> None:
         _let(role, ["secretsmanager:GetSecretValue"], around.key_arn)
     for arn in _tokens(name, around).values():
         _let(role, ["secretsmanager:GetSecretValue"], arn)
+
+
+def _let_use_derived_keys(role: iam.Role, name: str, around: Surroundings) -> None:
+    stack = Stack.of(role)
+    arn = stack.format_arn(
+        service="ssm", resource="parameter", resource_name=derived_keys_name(around.deployment)
+    )
+    if name in DERIVED_KEYS:
+        _let(role, ["ssm:GetParameter"], arn)
+    if name == IDENTITY_FUNCTION:
+        _let(role, ["ssm:DeleteParameter", "ssm:PutParameter"], arn)
+
+
+def derived_keys_name(deployment: Deployment) -> str:
+    """The encrypted parameter that the identity function writes: no template could hold it."""
+    return f"{deployment.prefix}derived-keys"
 
 
 def _let_call_itself(role: iam.Role, name: str, around: Surroundings) -> None:

@@ -146,12 +146,9 @@ TABLES: Mapping[str, Permissions] = {
 # message is answered with a challenge, whatever it is.
 POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push", "recipients"})
 # Those who sign, seal or derive with the owner's key. Everyone else knows the public one.
-# Aether's keys follow from it: the owner's own, and those of encrypted sockets.
-KEY = frozenset(
-    {"default", "deliveries", "event", "events", "fanout", "identity", "ilp", "info", "outbox",
-     "purse",
-     "quotes", "recipients", "upkeep"}
-)  # fmt: skip
+KEY = frozenset({"deliveries", "events", "identity", "ilp", "outbox", "purse", "quotes", "upkeep"})
+# Those who have what is derived from it for encrypted sockets and for quotes, and not the key.
+DERIVED_KEYS = frozenset({"default", "event", "fanout", "recipients"})
 # Queue of the surface: those who send to it. Ephemeral events are passed on by whoever takes them.
 SENDING: Mapping[str, frozenset[str]] = {
     "recipients": frozenset({"default", "event", "events", "fanout", "ilp", "recipients"}),

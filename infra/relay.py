@@ -71,7 +71,7 @@ class RelayStack(Stack):
             {queue.name: self._queue(queue) for queue in QUEUES},
         )
         self.functions: dict[str, RelayFunction] = {}
-        self._around = replace(self._around, public_key=self._identity())
+        self._around = replace(self._around, identity=self._identity())
         self._check = (
             OriginCheck(self, "Origin", deployment, self._socket_api_id, self._web_api_id)
             if only_by_edge
@@ -217,8 +217,8 @@ class RelayStack(Stack):
                     timeout=Duration.seconds(_UPKEEP_SECONDS),
                 )
 
-    def _identity(self) -> str:
-        """The owner's public key, which nobody knows before the secret is there."""
+    def _identity(self) -> dict[str, str]:
+        """The owner's public keys, which nobody knows before the secret is there."""
         identity = CustomResource(
             self,
             "Agent",
@@ -237,7 +237,7 @@ class RelayStack(Stack):
         tell(self, self._deployment, "public-key", public_key)
         CfnOutput(self, "PublicKey", value=public_key)
         CfnOutput(self, "IlpAddress", value=identity.get_att_string("IlpAddress"))
-        return public_key
+        return {name: identity.get_att_string(name) for name in ("PublicKey", "DerivedKeys")}
 
 
 def _id(key: str) -> str:

@@ -1,25 +1,51 @@
-"""CloudFormation asks who the agent is: the public key that goes with the owner's secret one."""
+"""CloudFormation asks who the agent is: the public keys that go with the owner's secret one.
+
+What else follows from the secret key, and is secret too, goes into an encrypted parameter.
+Functions that serve encrypted sockets read it there, and never hold the owner's key.
+"""
 
 import json
+import logging
+import os
 from typing import Any
 
 import urllib3
 
+from farthing.aws.environment import write_parameter
 from farthing.handlers import runtime
 from farthing.handlers.calls import Event, Response
+from farthing.relay.aether.owner import owner_keys
+
+log = logging.getLogger("farthing")
 
 runtime.warm_up()
 
 
 def handler(event: Event, _context: object) -> Response:
-    settings = runtime.agent().settings
-    known = {"PublicKey": settings.pubkey, "IlpAddress": settings.own_ilp_address}
     answer: dict[str, Any] = {
         "Status": "SUCCESS",
         "PhysicalResourceId": "identity",
-        "Data": {} if event["RequestType"] == "Delete" else known,
         **{name: event[name] for name in ("StackId", "RequestId", "LogicalResourceId")},
     }
-    # CloudFormation waits for an hour for this and for nothing else.
+    try:
+        answer["Data"] = _identity(event["RequestType"])
+    except Exception as error:
+        log.exception("the agent's keys could not be told")
+        answer |= {"Status": "FAILED", "Reason": f"{type(error).__name__}, see the function's log"}
+    # CloudFormation waits for this and for nothing else: also where something has failed.
     urllib3.request("PUT", event["ResponseURL"], body=json.dumps(answer), headers={})
     return answer
+
+
+def _identity(request: str) -> dict[str, str]:
+    agent = runtime.agent()
+    keys, parameter = owner_keys(agent), os.environ["DERIVED_KEYS"]
+    if request == "Delete":
+        write_parameter(parameter, None)
+        return {}
+    write_parameter(parameter, keys.write(public=False))
+    return {
+        "PublicKey": agent.settings.pubkey,
+        "IlpAddress": agent.settings.own_ilp_address,
+        "DerivedKeys": keys.write(public=True),
+    }

@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from statistics import median
@@ -23,14 +23,23 @@ from farthing.aether.messages import Envelope, Format
 from farthing.agent.rounds import deliver_broadcasts, read_feeds
 from farthing.agent.upkeep import keep_up
 from farthing.aws.meter import PowertoolsMeter
+from farthing.btp_nips.codec import encode as encode_message
+from farthing.btp_nips.conditions import delivery_fulfillment
+from farthing.btp_nips.identity import key_owner
+from farthing.btp_nips.messages import Metadata, Model, Req
+from farthing.btp_nips.messages import Payment as BtpPayment
 from farthing.connector.client import PreparedPayment, RelayTerms, prepare_payment
 from farthing.connector.requests import OCTETS, receive_packet
+from farthing.connector.subscriptions.pushing import deliver
 from farthing.context import Agent
-from farthing.ilp.packet import Fulfill, decode_reply, encode
+from farthing.ilp.condition import author_fulfillment, condition_of
+from farthing.ilp.packet import Fulfill, decode_prepare, decode_reply, encode
 from farthing.nostr.events import Event, sign_event
+from farthing.nostr.filters import parse_filter
 from farthing.nostr.negentropy import Initiator, SealedVector
 from farthing.ports.connections import Delivery, Frame, NumberedFrame
 from farthing.ports.meter import Metric
+from farthing.ports.outbound import Response
 from farthing.relay.aether.streams import (
     filters_of,
     find_subscription,
@@ -131,6 +140,21 @@ class _Clients:
     def close(self, _connection_id: str) -> None: ...
 
 
+class _Subscriber:
+    """The port to other connectors: fulfils what is delivered to a subscriber with its key."""
+
+    def __init__(self, relay: str) -> None:
+        self._relay = bytes.fromhex(relay)
+
+    def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
+        data = decode_prepare(body).data
+        return Response(200, encode(Fulfill(delivery_fulfillment(_ALICE, self._relay, data))))
+
+    def call_back(
+        self, url: str, headers: Mapping[str, str], body: bytes, seconds: float
+    ) -> None: ...
+
+
 class _Weighed(MemoryEngine):
     """Knows how many bytes it keeps for good."""
 
@@ -190,8 +214,9 @@ class Scene:
             price_per_byte=settings.price_per_byte or 1,
         )  # fmt: skip
         self.agent = Agent(
-            own, self.engine, self._clients, meter=PowertoolsMeter(own.table_prefix), clock=_clock
-        )
+            own, self.engine, self._clients, _Subscriber(own.pubkey),
+            meter=PowertoolsMeter(own.table_prefix), clock=_clock,
+        )  # fmt: skip
         self._moment = self.agent.now_ms
         self._numbers = iter(range(10**9))
         self.agent.ledger.add_peer(Peer("payer", hash_token(_TOKEN)))
@@ -455,6 +480,34 @@ class Scene:
         """The fan-out of an event that nobody waits for."""
         notes = [self._note() for _ in range(_TURNS)]
         return self._run("fanout", [partial(fan_out, self.agent, [n]) for n in notes])
+
+    def paid_delivery(self) -> Measured:
+        """One event to a paid subscription by push."""
+        key = sign_event(_ALICE, kind=1, content="", created_at=0, tags=()).pubkey
+        peer = Peer("subscriber", hash_token("of nobody"), "g.subscriber",
+                    "https://subscriber.example/ilp", pubkey=key)  # fmt: skip
+        self.agent.ledger.add_peer(peer)
+        metadata = Metadata(self.agent.now, sender=key, reply_to="g.subscriber")
+        filters = (parse_filter({"authors": [key], "limit": 0}),)
+        data = encode_message(Req("s", filters, BtpPayment(model=Model.STREAMING), metadata))
+        relay = bytes.fromhex(self.agent.settings.pubkey)
+        prepare = replace(
+            self._payment().prepare, amount=10**6, data=data,
+            condition=condition_of(author_fulfillment(_ALICE, relay, data)),
+        )  # fmt: skip
+        self._pay(encode(prepare), [])
+        subscribed = key_owner(key), "s"
+
+        def bring() -> None:
+            deliver(self.agent, *subscribed)
+
+        bring()  # EOSE
+        runs = []
+        for note in self.store(_TURNS // 5):
+            number_events(self.agent, [_arrival(note)])
+            runs.append(self._run("deliveries", [bring]))
+        total = sum((run.usage for run in runs), Counter[Unit]())
+        return Measured(Counter({unit: -(-each // len(runs)) for unit, each in total.items()}))
 
     def delivery(self) -> Measured:
         """What one more subscription that wants the event adds to its fan-out."""

@@ -24,6 +24,7 @@ BENCHES = (
     "aether",
     "forwarding",
     "req",
+    "subscriptions",
     "fan_out",
     "changes",
     "follow",

@@ -1,6 +1,8 @@
 """Follow = subscribe: what followed keys write is read at their relays, kept, and passed on."""
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.e2e.authors import Author
 from tests.e2e.client import RawClient
@@ -41,4 +43,56 @@ def test_carol_sees_bobs_post_at_alices_relay_live(start_relay: Start, connect: 
     live = owner.event("and after")
     writer.store(live)
     assert carol.wait_for("EVENT", "bob")[2]["id"] == live["id"]
+    # The borrowed note has a number like any other.
+    carol.send("CHANGES", "numbers", {"authors": [bob.pubkey], "kinds": [1]})
+    assert carol.wait_for("CHANGES", "numbers", "EVENT")[4]["id"] == before["id"]
     assert run(alice, "audit").splitlines()[-1] == "0 differences"
+    relays = run(alice, "relays").splitlines()
+    assert relays[-1].split()[0] == bob.url
+    assert relays[-1].endswith("changes")
+
+
+def test_deletions_follow_and_who_is_unfollowed_is_read_no_more(
+    start_relay: Start, connect: Connect
+) -> None:
+    alice, bob = start_relay("alice", **CACHE), start_relay("bob")
+    writer, owner, reader = connect(bob), owner_of(bob), connect(alice)
+    note = owner.event("to be deleted")
+    writer.store(note)
+    reader.request("bob", {"authors": [bob.pubkey], "kinds": [1, 5]})
+    follow(alice, bob)
+    assert reader.wait_for("EVENT", "bob")[2]["id"] == note["id"]
+    writer.store(owner.event("", kind=5, tags=[["e", note["id"]]]))
+    assert reader.wait_for("EVENT", "bob")[2]["kind"] == 5
+    until(lambda: reader.ids({"ids": [note["id"]]}) == [])
+
+    with_a_connection = threads_of(alice)
+    run(alice, "unfollow", bob.pubkey)
+    until(lambda: threads_of(alice) < with_a_connection)
+
+
+def test_the_feed_shows_names_and_harmless_text(start_relay: Start, connect: Connect) -> None:
+    alice, bob = start_relay("alice", upkeep_seconds=0), start_relay("bob")
+    owner, writer = owner_of(bob), connect(bob)
+    writer.store(
+        owner.event('{"name": "Bob \\u001b[31mRed"}', kind=0, created_at=1_700_000_000),
+        owner.event("first", created_at=1_700_000_001),
+        owner.event("second\x1b]0;pwned\x07", created_at=1_700_000_002),
+    )
+    follow(alice, bob)
+    lines = run(alice, "feed", "--once").splitlines()
+    assert lines == [
+        "2023-11-14 22:13:21  Bob \ufffd[31mRed: first",
+        "2023-11-14 22:13:22  Bob \ufffd[31mRed: second\ufffd]0;pwned\ufffd",
+    ]
+
+
+def until(look: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 30
+    while not look():
+        assert time.monotonic() < ends
+        time.sleep(0.1)
+
+
+def threads_of(relay: RelayProcess) -> int:
+    return len(list(Path(f"/proc/{relay.process.pid}/task").iterdir()))

@@ -102,6 +102,8 @@ class SocketApi:
         self._opened: dict[str, float] = {}
         self._active: dict[str, float] = {}
         self._messages = 0
+        # Why @connections refuses a frame, if it does.
+        self.refuses: Callable[[str], Exception | None] = lambda _: None
 
     def connect(self, **headers: str) -> Socket:
         socket = Socket(self, f"connection{len(self._opened)}=")
@@ -165,6 +167,8 @@ class SocketApi:
         socket = self._sockets.get(ConnectionId)
         if socket is None:
             raise GONE
+        if (refusal := self.refuses(Data.decode())) is not None:
+            raise refusal
         self._active[ConnectionId] = self._clock()
         socket.frames.append(Data.decode())
 

@@ -14,6 +14,7 @@ import pytest
 from farthing.context import Agent
 from farthing.ports.wakes import write_wake
 from farthing.settings import Settings
+from farthing.surface import QUEUES
 from infra.local.commands.redrive import CONSUMERS, Span, deployed_agent, span_of
 from infra.local.commands.redrive import run as redrive
 from tests.relay.world import START, Client, connections_of, signed
@@ -48,8 +49,11 @@ def queues(agent: Agent) -> Iterator[dict[str, Any]]:
         name: boto3.resource("sqs", region_name=REGION).Queue(
             client.create_queue(QueueName=f"farthing-{name}-failures")["QueueUrl"]
         )
-        for name in (*CONSUMERS, "deliveries")
+        for name in [*CONSUMERS, *(queue.name for queue in QUEUES)]
     }
+    for queue in QUEUES:
+        url = client.create_queue(QueueName=f"farthing-{queue.name}")["QueueUrl"]
+        made[f"own {queue.name}"] = boto3.resource("sqs", region_name=REGION).Queue(url)
     yield made
     for queue in made.values():
         queue.delete()
@@ -97,6 +101,7 @@ def test_every_queue_is_worked_off(
         "push       2 messages, 1 events brought to live feeds",
         "fanout     2 messages, 1 events offered to subscriptions",
         "deliveries 2 messages, 1 subscriptions woken",
+        "recipients 0 messages, sent to their queue again",
     ]
 
 
@@ -145,6 +150,19 @@ def test_records_that_are_long_gone_from_the_stream(
 
 def test_a_span_holds_both_its_ends() -> None:
     assert span_of(failure(START, START + 5)) == Span(START, START + 6)
+
+
+def test_messages_of_a_queue_go_back_to_it(agent: Agent, queues: dict[str, Any]) -> None:
+    for number in range(12):
+        queues["recipients"].send_message(MessageBody=f"part {number}")
+
+    assert run(agent) == 0
+
+    bodies = set()
+    while some := queues["own recipients"].receive_messages(MaxNumberOfMessages=10):
+        bodies |= {message.body for message in some}
+    assert bodies == {f"part {number}" for number in range(12)}
+    assert queues["recipients"].receive_messages() == []
 
 
 def test_the_deployed_agent_is_what_its_functions_are_told(agent: Agent) -> None:

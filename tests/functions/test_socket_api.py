@@ -12,9 +12,11 @@ from farthing.settings import Settings
 from farthing.store.memory import MemoryEngine
 from infra.deployment import Deployment
 from tests.functions.gateway import (
+    BROKEN,
     GOING_AWAY,
     IDLE_SECONDS,
     LARGEST_FRAME,
+    THROTTLED,
     TOO_BIG,
     Socket,
     SocketApi,
@@ -34,9 +36,16 @@ class World:
             max_message_length=deployed.max_message_length,
             sync_frame=deployed.sync_frame,
         )
-        connections = GatewayConnections("https://example.com/relay", client=lambda _: self.api)
+        self.waited = 0.0
+        connections = GatewayConnections(
+            "https://example.com/relay", client=lambda _: self.api, sleep=self._wait,
+            clock=lambda: self.waited,
+        )  # fmt: skip
         self.agent: Agent = replace(made, settings=settings, connections=connections)
         runtime.install(self.agent)
+
+    def _wait(self, seconds: float) -> None:
+        self.waited += seconds
 
     def connect(self) -> Socket:
         """A client that has had its challenge."""
@@ -119,6 +128,33 @@ class TestFrames:
         (message,) = client.messages()
         assert message[0] == "NEG-MSG"
         assert 20_000 < len(f'["NEG-MSG","n","{message[2]}"]') <= LARGEST_FRAME
+
+
+class TestThrottling:
+    @pytest.mark.parametrize("error", [*THROTTLED, *BROKEN])
+    def test_a_request_is_answered_a_little_later(self, world: World, error: Exception) -> None:
+        client = world.connect()
+        client.send("EVENT", signed().as_dict())
+        client.messages()
+        refusals = iter([error] * 3)
+        world.api.refuses = lambda _: next(refusals, None)
+        client.send("REQ", "r", {"kinds": [1]})
+        assert [message[0] for message in client.messages()] == ["EVENT", "EOSE"]
+
+    @pytest.mark.parametrize("error", THROTTLED)
+    def test_one_that_cannot_be_answered_is_closed_and_the_client_stays(
+        self, world: World, error: Exception
+    ) -> None:
+        client = world.connect()
+        client.send("EVENT", signed().as_dict())
+        client.messages()
+        world.api.refuses = lambda frame: error if frame.startswith('["EVENT"') else None
+        client.send("REQ", "r", {"kinds": [1]})
+        ((verb, subscription, reason),) = client.messages()
+        assert (verb, subscription) == ("CLOSED", "r")
+        assert reason.startswith("error: ")
+        assert client.closed is None
+        assert world.waited < 29, "the function must still be there to say so"
 
 
 class TestIdle:

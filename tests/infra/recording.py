@@ -17,6 +17,7 @@ from farthing.nostr.events import Event
 from farthing.ports.meter import Metric
 from farthing.ports.recipients import Part
 from farthing.ports.wakes import write_wake
+from farthing.relay.aether.owner import keys_of
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.streams import records_of
 from farthing.store.table import (
@@ -36,7 +37,7 @@ from farthing.store.table import (
     Write,
 )
 from farthing.surface import DEFAULT, ROUTES, match
-from infra.permissions import KEY, Action
+from infra.permissions import DERIVED_KEYS, KEY, Action
 from tests.ilp.paying import TOKEN
 from tests.relay.world import (
     Clock,
@@ -123,7 +124,10 @@ class Stage:
         settings = self.agent.settings
         known = settings
         if function not in KEY:
-            known = replace(settings, secret_key="", public_key=settings.pubkey)
+            derived = keys_of(settings).write(public=function not in DERIVED_KEYS)
+            known = replace(
+                settings, secret_key="", public_key=settings.pubkey, derived_keys=derived
+            )
         # Nothing is remembered from another function's calls, which run in other containers.
         agent = replace(
             self.agent,

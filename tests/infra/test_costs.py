@@ -103,6 +103,11 @@ class TestMeasured:
         assert measured.usage[Unit.READ_UNITS] < 2 * MILLION
         assert measured.usage[Unit.EDGE_BYTES] > 500 * MILLION
 
+    def test_a_paid_delivery_takes_few_write_units(self, scene: Scene) -> None:
+        measured = scene.paid_delivery()
+        assert each(measured, Unit.WRITE_UNITS) <= 3
+        assert each(measured, Unit.FUNCTION_CALLS) == 1
+
     def test_numbers_are_cheaper_by_the_dozen(self) -> None:
         alone, batch = (Scene(PLACE, Settings()).numbering(n) for n in (1, 49))
         assert each(alone, Unit.WRITE_UNITS) == 8

@@ -30,7 +30,7 @@ from farthing.store.ledger import Hold, Peer, hash_token
 from farthing.store.routes import GENERATION_SECONDS, Route
 from farthing.store.subscriptions import CHANGES, Subscription, request_order
 from farthing.store.table import Table
-from infra.permissions import KEY, POSTING, SENDING, TABLES
+from infra.permissions import DERIVED_KEYS, KEY, POSTING, SENDING, TABLES
 from tests.ilp.paying import PAYER, packet
 from tests.infra.conftest import ROOT
 from tests.infra.recording import CONNECTION, HOST, Stage
@@ -721,6 +721,18 @@ def test_those_who_have_the_key_need_it(
     function: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tests.infra.recording.KEY", KEY - {function})
+    monkeypatch.setattr("tests.infra.recording.DERIVED_KEYS", DERIVED_KEYS | {function})
+    stage = new_stage(tmp_path)
+    with pytest.raises((ValueError, AssertionError)):
+        live(stage)
+    stage.engine.inner.close()
+
+
+@pytest.mark.parametrize("function", sorted(DERIVED_KEYS))
+def test_those_who_have_derived_keys_need_them(
+    function: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tests.infra.recording.DERIVED_KEYS", DERIVED_KEYS - {function})
     stage = new_stage(tmp_path)
     with pytest.raises((ValueError, AssertionError)):
         live(stage)

@@ -23,7 +23,7 @@ from farthing.surface import (
     Queue,
 )
 from infra.deployment import Deployment
-from infra.permissions import CALLING_THEMSELVES, KEY, POSTING, SENDING, TABLES
+from infra.permissions import CALLING_THEMSELVES, DERIVED_KEYS, KEY, POSTING, SENDING, TABLES
 from tests.infra.conftest import ROOT, Stacks
 
 PREFIX = "farthing-"
@@ -75,8 +75,11 @@ class TestEachFunction:
         variables = functions(production)[name][1]["Environment"]["Variables"]
         assert ("FARTHING_SECRET_KEY_ARN" in variables) == (name in KEY)
         # A raised version replaces the containers that know the old key, and no others.
-        assert ("FARTHING_KEY_VERSION" in variables) == (name in KEY)
+        assert ("FARTHING_KEY_VERSION" in variables) == (name in KEY | DERIVED_KEYS)
         assert not {"FARTHING_SECRET_KEY", "FARTHING_SETTLEMENT_TOKEN"} & set(variables)
+        assert ("FARTHING_DERIVED_KEYS_PARAMETER" in variables) == (name in DERIVED_KEYS)
+        reads = any(action == "ssm:GetParameter" for _, action in policy_of(production, name))
+        assert reads == (name in DERIVED_KEYS)
 
     def test_its_role_permits_what_the_table_says(self, production: Stacks, name: str) -> None:
         granted = policy_of(production, name)
@@ -340,7 +343,7 @@ class TestFrames:
 
     def test_what_is_advertised_and_enforced_fits(self, production: Stacks) -> None:
         settings = self.settings(production)
-        limitation = relay_information(replace(settings, public_key="a" * 64))["limitation"]
+        limitation = relay_information(replace(settings, secret_key="1" * 64))["limitation"]
         assert limitation["max_message_length"] == settings.max_message_length == 32_768
         assert limitation["max_content_length"] <= 32_768
 

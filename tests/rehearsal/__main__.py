@@ -85,11 +85,13 @@ def rehearse(transcript: Transcript, running: ExitStack) -> None:
         drills.rotate_key(relay, transcript)
         drills.deploys_during_traffic(
             relay, cdk, transcript, price_per_byte=_NEW_PRICE, key_version=2,
+            free_pubkeys=before,  # whose own events are stored without payment
             domain="relay.example", certificate_arn=_CERTIFICATE,
         )  # fmt: skip
     with transcript.step("The new price is the price, and the relay is another agent"):
         assert relay.pubkey != before
         suite.says_who_it_is(relay, transcript, per_byte=_NEW_PRICE)
+        routes.jobs_know_the_owner(relay)
         suite.books_balance(relay, transcript)
 
     with transcript.step("Destroy"):

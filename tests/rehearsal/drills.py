@@ -25,7 +25,8 @@ from tests.rehearsal.transcript import Transcript
 
 _STREAM_READERS = ("sequencer", "fanout")  # of the events table
 _PATIENCE = 60  # AWS's least, where the deployment's is five minutes and an hour
-_THROTTLED_SHARE = 0.4
+# An operation is tried seven times: so few fail all of them that none does here.
+_THROTTLED_SHARE = 0.25
 _PUBLISHERS = 2
 
 
@@ -147,7 +148,7 @@ def _no_disconnect(relay: Deployed) -> Iterator[None]:
 
 
 def tables_are_throttled(relay: Deployed, gate: Gate, transcript: Transcript) -> None:
-    """Two of five requests are turned away, and nobody outside notices."""
+    """One of four requests is turned away, and nobody outside notices."""
     author = Author()
     events = [author.event() for _ in range(5)]
     with relay.connected() as client:

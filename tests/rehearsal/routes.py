@@ -120,6 +120,12 @@ def _job(relay: Deployed) -> _Job:
     )
 
 
+def jobs_know_the_owner(relay: Deployed) -> None:
+    """The key is made in one stack and told to another: also when it has changed."""
+    found = relay.client("glue").get_job(JobName=_JOB)["Job"]
+    assert found["DefaultArguments"]["--OWNER"] == relay.pubkey
+
+
 def _fetch(relay: Deployed, url: str, target: Path) -> Path:
     place = urlsplit(url)
     relay.client("s3").download_file(place.netloc, place.path.lstrip("/"), str(target))

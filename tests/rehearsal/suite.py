@@ -292,10 +292,10 @@ def keeps_functions_in_bounds(relay: Deployed, transcript: Transcript) -> None:
     key = {"pk": {"S": "peers"}, "sk": {"S": "alice"}}
     ledger = {"TableName": f"{PREFIX}ledger", "Key": key}
     assert "Item" in relay.client("dynamodb", role=relay.role_of("ilp")).get_item(**ledger)
-    for function in ("quotes", "req"):
+    for function in ("connect", "fanout"):
         with pytest.raises(ClientError, match="AccessDenied"):
             relay.client("dynamodb", role=relay.role_of(function)).get_item(**ledger)
-    transcript.say("ilp can read the ledger; quotes and req are denied it")
+    transcript.say("ilp can read the ledger; connect and fanout are denied it")
 
 
 def connections(relay: Deployed) -> set[str]:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from farthing.agent import catching_up
 from farthing.agent.catching_up import Abilities, CatchUp, PagedRead
 from farthing.agent.feeds import Reading, caching
 from farthing.agent.intake import Intake, TooManyFaults
@@ -235,6 +236,28 @@ def test_what_is_old_private_or_protected_is_not_kept(agent: Agent) -> None:
     reading = caching(agent)
     reading.take([note(1, ago=31 * DAY), protected])
     assert stored(agent) == set()
+
+
+def test_a_page_that_our_own_limit_cuts_is_not_the_end_of_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also behind a second that was read at once, with more events than a page has."""
+    monkeypatch.setattr(catching_up, "_PAGE", 25)
+    seconds = [40, 30]
+    events = [
+        Event(f"{at:064x}", ALICE_KEY, START - ago, 1, (), "", "0" * 128)
+        for at, ago in enumerate(ago for ago, many in enumerate(seconds) for _ in range(many))
+    ]
+    read: set[str] = set()
+
+    class Offered:
+        def offer(self, value: dict[str, Any]) -> Event:
+            read.add(value["id"])
+            return events[int(value["id"], 16)]
+
+    filter = {"authors": [ALICE_KEY], "kinds": [1]}
+    PagedRead(Session(events, 500), Offered()).run(filter, START - 20)  # type: ignore[arg-type]
+    assert len(read) == sum(seconds)
 
 
 @settings(max_examples=60, deadline=None)

@@ -2,6 +2,7 @@
 or none, a reply is true, and the same message sent again completes it."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,29 @@ import pytest
 
 from farthing.agent.audit import audit
 from farthing.btp_nips.messages import Close, Model, Payment
+from farthing.connector.subscriptions.sweeping import wake_all
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Prepare, Reject
+from farthing.store.sqlite import SqliteEngine
+from farthing.store.table import Engine, StoreError
 from tests.ilp.paying import MotoLedger, posted, send
 from tests.ledger.test_faults import FAULTS, Books, moto_books, sqlite_books
-from tests.relay.world import Clock
-from tests.store.faulty import Fault
-from tests.subscriptions.world import NOTES, Subscriber, store_notes
+from tests.relay.world import OWNER, Clock
+from tests.store.faulty import Crash, Fault, FaultyEngine, at, never
+from tests.subscriptions.world import (
+    NOTES,
+    SUBSCRIBER,
+    Subscriber,
+    Wire,
+    befriend,
+    expect,
+    joined,
+    note,
+    publish,
+    received,
+    store_notes,
+    wakes_of,
+)
 
 MOST_OPERATIONS = 60
 
@@ -142,3 +159,59 @@ def test_the_books_can_fail(agent: Agent) -> None:
     richer = replace(found, account=replace(found.account, credit=1))
     agent.engine.write(agent.paid_subscriptions.change(found, richer))
     assert audit(agent).differences != []
+
+
+# Deliveries by push
+
+
+def push_town(engine: Engine, clock: Clock, folder: Path) -> tuple[Agent, Agent, FaultyEngine]:
+    """A relay whose engine can be made to fail, with something to deliver, and its subscriber."""
+    wire, faulty = Wire(), FaultyEngine(engine)
+    relay = joined(faulty, clock, wire, "relay", OWNER)
+    bob = joined(SqliteEngine(folder, clock=clock), clock, wire, "bob", SUBSCRIBER)
+    there, _ = befriend(relay, bob, wire)
+    expect(bob, relay)
+    publish(relay, note(), note())
+    Subscriber(relay, SUBSCRIBER, there).subscribe(1200, model=Model.STREAMING, reply_to="g.bob")
+    return relay, bob, faulty
+
+
+def check_push(engine: Engine, clock: Clock, folder: Path, fault: Fault, number: int) -> bool:
+    """Whether there was an operation of this number."""
+    relay, bob, faulty = push_town(engine, clock, folder)
+    faulty.operations.clear()
+    faulty.plan = at(number, fault)
+    with suppress(Crash, StoreError):
+        wakes_of(relay).serve(relay)
+    happened = len(faulty.operations) > number
+    faulty.plan = never
+    assert audit(relay).differences == []
+    clock.now += 61  # the lease of whoever has died is over
+    wake_all(relay)
+    wakes_of(relay).serve(relay, also_later=True)
+    assert len(set(received(bob, relay))) == 2
+    (found,) = relay.paid_subscriptions.all(relay.now)
+    assert found.account.credit == 180  # each is drawn for once
+    assert found.state == "active"
+    assert audit(relay).differences == []
+    bob.engine.close()  # type: ignore[attr-defined]
+    return happened
+
+
+@pytest.mark.parametrize("fault", ["before", "after", "death before", "death after"])
+def test_push_on_sqlite(tmp_path: Path, clock: Clock, fault: str) -> None:
+    for number in range(MOST_OPERATIONS):
+        engine = SqliteEngine(tmp_path / f"r{number}", clock=clock)
+        happened = check_push(engine, clock, tmp_path / f"b{number}", FAULTS[fault], number)
+        engine.close()
+        if not happened:
+            break
+    assert number >= 8
+
+
+def test_push_on_moto(moto_ledger: MotoLedger, clock: Clock, tmp_path: Path) -> None:
+    for number in range(0, MOST_OPERATIONS, 3):
+        engine = moto_ledger.empty(clock)
+        if not check_push(engine, clock, tmp_path / f"b{number}", FAULTS["after"], number):
+            break
+    assert number >= 6

@@ -445,3 +445,15 @@ def test_push_without_a_reply_to_is_refused_by_the_codec(subscriber: Subscriber)
     reply = subscriber.send(subscriber.req(filters=[NOTES], delivery=Delivery.PUSH), 1160)
 
     assert refusal(reply) == ("F00", "body_invalid")
+
+
+def test_the_same_octets_under_another_condition_are_refused(
+    agent: Agent, subscriber: Subscriber
+) -> None:
+    """Once it speaks for the key, and once for the peer that brings it."""
+    prepare = subscriber.packet(subscriber.req(filters=[NOTES]), 1160)
+    by_peer = replace(prepare, condition=sha256(sha256(prepare.data).digest()).digest())
+
+    assert isinstance(send(agent, prepare), Fulfill)
+    assert refusal(send(agent, by_peer)) == ("F99", "message_replayed")
+    assert posted(agent) == 1160

@@ -100,6 +100,7 @@ def done(place: Place, settings: Settings) -> list[Line]:
         Line("  looking for who waits for it", looked.usage),
         Line("number, given 49 at once", new().full_batches().usage),
         Line("delivery to a subscription", new().delivery().usage),
+        Line("event to a paid subscription", new().paid_delivery().usage),
         Line("change pushed to a live feed", new().push().usage),
         Line("owner's EVENT, free", new().free_write().usage),
         Line("EVENT paid from a purse", new().purse_write().usage),

@@ -23,6 +23,7 @@ from farthing.ports.wakes import read_wake
 from farthing.settings import Settings
 from farthing.store.dynamodb import DynamoDBEngine
 from farthing.store.table import StoreError
+from farthing.surface import QUEUES, Queue
 
 ERRORS = (BotoCoreError, ClientError, StoreError)
 Clients = Callable[[str], Any]
@@ -129,9 +130,26 @@ def run(
         print(f"{_DELIVERIES:<11}{wakes.length()} messages")
     else:
         unreadable += _wake_again(agent, wakes)
+    for each in QUEUES:
+        if each.name != _DELIVERIES:
+            _send_again(clients("sqs"), prefix, each, look_only=arguments.dry_run)
     if unreadable:
         print(f"{unreadable} messages are of no kind that we know: they stay in their queues")
     return 1 if unreadable else 0
+
+
+def _send_again(client: Any, prefix: str, queue: Queue, *, look_only: bool) -> None:
+    """Messages of a queue are whole: they go back to it as they are."""
+    failures, own = _Queue(client, prefix + queue.failures), _Queue(client, prefix + queue.name)
+    if look_only:
+        print(f"{queue.name:<11}{failures.length()} messages")
+        return
+    sent = 0
+    for message in failures.messages():
+        own.send(message["Body"])
+        failures.delete({message["ReceiptHandle"]: None})
+        sent += 1
+    print(f"{queue.name:<11}{sent} messages, sent to their queue again")
 
 
 def _handle(agent: Agent, consumer: _Consumer, spans: list[Span]) -> int:
@@ -164,6 +182,9 @@ class _Queue:
     def __init__(self, client: Any, name: str) -> None:
         self._client = client
         self._url = client.get_queue_url(QueueName=name)["QueueUrl"]
+
+    def send(self, body: str) -> None:
+        self._client.send_message(QueueUrl=self._url, MessageBody=body)
 
     def length(self) -> int:
         name = "ApproximateNumberOfMessages"

@@ -4,7 +4,9 @@ import asyncio
 import json
 import os
 import sys
+import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,9 @@ from infra.local.commands.terminal import event_line, filter_json, whole_number
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
 _PING_SECONDS = 30
+# What an event's author and the relay may differ by, in their clocks and in their haste.
+_OVERLAP_SECONDS = 300
+_REMEMBERED = 10_000  # events that are not shown again
 
 
 ERRORS = (WatchFailed, aiohttp.ClientError)
@@ -59,15 +64,51 @@ def run(arguments: Namespace, settings: Settings) -> int:
 
 
 async def _watch(relay: str, filter: dict[str, Any], as_json: bool) -> None:
-    async with aiohttp.ClientSession() as session, session.ws_connect(relay) as socket:
-        await socket.send_json(["REQ", "watch", filter])
-        async for frame in socket:
-            message = json.loads(frame.data)
-            if message[0] == "EVENT":
-                print(json.dumps(message[2]) if as_json else event_line(message[2]), flush=True)
-            elif message[0] in ("CLOSED", "NOTICE"):
-                raise WatchFailed(str(message[-1]))
-    raise WatchFailed("the relay closed the connection")
+    """What was stored between two connections is asked for again, and shown once."""
+    shown: dict[str, None] = {}
+    asked = filter
+
+    async def talk(socket: aiohttp.ClientWebSocketResponse) -> None:
+        nonlocal asked
+        await socket.send_json(["REQ", "watch", asked])
+        try:
+            async for frame in socket:
+                _show(json.loads(frame.data), shown, as_json)
+        finally:
+            since = max(filter.get("since", 0), int(time.time()) - _OVERLAP_SECONDS)
+            asked = {**filter, "since": since}
+            asked.pop("limit", None)
+
+    await _over_connections(relay, talk)
+
+
+def _show(message: list[Any], shown: dict[str, None], as_json: bool) -> None:
+    if message[0] in ("CLOSED", "NOTICE"):
+        raise WatchFailed(str(message[-1]))
+    if message[0] == "EVENT" and message[2]["id"] not in shown:
+        shown[message[2]["id"]] = None
+        if len(shown) > _REMEMBERED:
+            del shown[next(iter(shown))]
+        print(json.dumps(message[2]) if as_json else event_line(message[2]), flush=True)
+
+
+async def _over_connections(
+    relay: str, talk: Callable[[aiohttp.ClientWebSocketResponse], Awaitable[None]]
+) -> None:
+    """Over as many connections as it takes, once there has been one: a relay behind API Gateway
+    ends each after ten idle minutes, or two hours."""
+    wait, began = _FIRST_WAIT, False
+    async with aiohttp.ClientSession() as session:
+        while True:
+            try:
+                async with session.ws_connect(relay, heartbeat=_PING_SECONDS) as socket:
+                    began, wait = True, _FIRST_WAIT
+                    await talk(socket)
+            except aiohttp.ClientError:
+                if not began:
+                    raise
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
 
 
 class Checkpoint:
@@ -103,19 +144,9 @@ def _checkpoint_path(folder: Path, relay: str, filter: dict[str, Any]) -> Path:
 async def _follow(
     relay: str, filter: dict[str, Any], checkpoint: Checkpoint, as_json: bool
 ) -> None:
-    """Over as many connections as it takes, once there has been one."""
-    wait, began = _FIRST_WAIT, False
-    async with aiohttp.ClientSession() as session:
-        while True:
-            try:
-                async with session.ws_connect(relay, heartbeat=_PING_SECONDS) as socket:
-                    began, wait = True, _FIRST_WAIT
-                    await _read_changes(socket, filter, checkpoint, as_json)
-            except aiohttp.ClientError:
-                if not began:
-                    raise
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
+    await _over_connections(
+        relay, lambda socket: _read_changes(socket, filter, checkpoint, as_json)
+    )
 
 
 async def _read_changes(

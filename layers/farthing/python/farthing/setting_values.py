@@ -154,6 +154,12 @@ def check_public_key(key: str) -> None:
         raise _expected("64 lowercase hexadecimal digits", key)
 
 
+def check_derived_keys(text: str) -> None:
+    keys = text.split(",")
+    if len(keys) not in (2, 5) or not all(map(is_hex64, keys)):
+        raise InvalidValue("expected two or five keys of 64 lowercase hexadecimal digits")
+
+
 def one_of(*words: str) -> Callable[[str], None]:
     def check(text: str) -> None:
         if text not in words:

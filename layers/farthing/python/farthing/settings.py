@@ -18,6 +18,7 @@ from farthing.setting_values import (
     InvalidValue,
     at_most,
     between,
+    check_derived_keys,
     check_json_object,
     check_networks,
     check_number,
@@ -83,6 +84,14 @@ class Settings:
         "Public key of the owner, 64 hex digits, for a process that must not hold the secret key."
         " If empty, it follows from the secret key.",
         check_public_key,
+    )
+    derived_keys: str = _setting(
+        "",
+        "Keys that follow from the owner's secret key, in hex and comma-separated, for a process"
+        " that must not hold that key: Aether's public key and Noise's, and where sockets are"
+        " encrypted or prices quoted the three secret ones. If empty, they are derived.",
+        check_derived_keys,
+        secret=True,
     )
     relay_url: str = _setting(
         "",
@@ -533,7 +542,7 @@ class Settings:
         " refused",
     )
     light_scan: int = _setting(
-        5000,
+        1000,
         "Number of index entries that a request may read before it counts as large; on one machine"
         " few large requests run at a time",
     )
@@ -733,7 +742,7 @@ def _refuse_unknown(environment: Mapping[str, str], known: Mapping[str, "Field[A
         if not name.startswith(PREFIX) or name in known:
             continue
         # The name of a secret, whose content Lambda functions read.
-        secret = known.get(name.removesuffix("_ARN"))
+        secret = known.get(name.removesuffix("_ARN").removesuffix("_PARAMETER"))
         if name.removeprefix(PREFIX) in _NOT_SETTINGS or (secret and not secret.repr):
             continue
         if name.endswith("_QUEUE_URL"):  # where a Lambda function finds a queue of the surface

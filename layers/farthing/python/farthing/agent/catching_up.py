@@ -220,14 +220,14 @@ class PagedRead:
 
     def run(self, filter: Filter, since: int) -> None:
         while self.until >= since:
-            page = self._page(filter, since, self.until)
+            page = self._page(filter, since, self.until, _PAGE)
             if not page:
                 return
             oldest = min(page.values())
             if oldest < self.until:
                 self.until = oldest  # this second may go on, on the next page
                 continue
-            if len(page) >= self._largest:
+            if self._may_be_cut(page, _PAGE):
                 self._one_second(filter, self.until)
             self.until -= 1
 
@@ -235,12 +235,17 @@ class PagedRead:
         """A second that fills a page: as many events as the relay will send at once, then by fewer
         authors at a time, then by fewer kinds. More events of one author, kind and second than a
         relay sends at once cannot be told apart."""
-        if len(self._page(filter, second, second, _LARGEST_PAGE)) < self._largest:
+        page = self._page(filter, second, second, _LARGEST_PAGE)
+        if not self._may_be_cut(page, _LARGEST_PAGE):
             return
         for part in _halves(filter):
             self._one_second(part, second)
 
-    def _page(self, filter: Filter, since: int, until: int, limit: int = _PAGE) -> dict[str, int]:
+    def _may_be_cut(self, page: Collection[str], limit: int) -> bool:
+        """By what we asked for, or by what the relay sends at once."""
+        return len(page) >= min(limit, self._largest)
+
+    def _page(self, filter: Filter, since: int, until: int, limit: int) -> dict[str, int]:
         """When each event was made, by its id: those that were asked for."""
         asked = {**filter, "since": since, "until": until, "limit": limit}
         page: dict[str, int] = {}

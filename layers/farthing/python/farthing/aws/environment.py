@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from farthing.agent.relay_client import SocketRelays
@@ -53,16 +54,41 @@ def read_secret(arn: str) -> str:
     return text
 
 
+def read_parameter(name: str) -> str:
+    from botocore.session import get_session
+
+    client: Any = get_session().create_client("ssm")
+    text: str = client.get_parameter(Name=name, WithDecryption=True)["Parameter"]["Value"]
+    return text
+
+
+def write_parameter(name: str, text: str | None) -> None:
+    """Encrypted; None takes the parameter away, if it is there."""
+    from botocore.session import get_session
+
+    client: Any = get_session().create_client("ssm")
+    if text is not None:
+        client.put_parameter(Name=name, Value=text, Type="SecureString", Overwrite=True)
+        return
+    with suppress(client.exceptions.ParameterNotFound):
+        client.delete_parameter(Name=name)
+
+
 def with_secrets(
-    environment: Mapping[str, str], read: Callable[[str], str] = read_secret
+    environment: Mapping[str, str],
+    read: Callable[[str], str] = read_secret,
+    read_parameter: Callable[[str], str] = read_parameter,
 ) -> dict[str, str]:
-    """The environment with each `NAME_ARN` that names a secret replaced by `NAME`, its content.
+    """The environment with each `NAME_ARN` that names a secret, and each `NAME_PARAMETER` that
+    names an encrypted parameter, replaced by `NAME`, its content.
 
     Once a container: what stands in a function's environment can be read by more people than may
     read a secret, and a rotated secret comes into force with the next containers.
     """
-    secrets = {name for name in environment if name.startswith(PREFIX) and name.endswith("_ARN")}
-    plain = {name: value for name, value in environment.items() if name not in secrets}
-    return plain | {
-        name.removesuffix("_ARN"): read(environment[name]).strip() for name in sorted(secrets)
-    }
+    plain = dict(environment)
+    for suffix, reader in (("_ARN", read), ("_PARAMETER", read_parameter)):
+        for name in sorted(environment):
+            if name.startswith(PREFIX) and name.endswith(suffix):
+                del plain[name]
+                plain[name.removesuffix(suffix)] = reader(environment[name]).strip()
+    return plain

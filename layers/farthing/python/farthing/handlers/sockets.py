@@ -8,12 +8,15 @@ from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.handlers.calls import Event, Handler, Response, flush
 from farthing.nostr.messages import Verb
+from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
 from farthing.relay.receive import Answer, receive
 from farthing.relay.socket_delivery import settle_deliveries
 from farthing.surface import ANSWERED
 
 DONE: Response = {"statusCode": 200}
+# The frame that ends an answer is what a client waits for: each attempt takes some seconds.
+_POSTS = 3
 
 SUBPROTOCOL_HEADER: Final = "Sec-WebSocket-Protocol"
 AETHER_SUBPROTOCOL: Final = "aether.v1"
@@ -44,7 +47,10 @@ def _answer(agent: Agent, context: Mapping[str, Any], reply: str | bytes) -> Res
     if agent.connections.carries_replies or context["routeKey"] in ANSWERED:
         return {"statusCode": 200, "body": reply}
     connection_id = context["connectionId"]
-    delivery = agent.connections.post(connection_id, [reply])
+    for _ in range(_POSTS):
+        delivery = agent.connections.post(connection_id, [reply])
+        if delivery is not Delivery.BUSY:
+            break
     settle_deliveries(agent, [(connection_id, delivery)])
     return DONE
 

@@ -173,6 +173,7 @@ class Message(NamedTuple):
     """A message that had its effect."""
 
     peer: str
+    owner: str  # for whom it spoke
     start: Position | None  # behind which its pull began
 
 
@@ -239,7 +240,8 @@ class PaidSubscriptions:
         if item is None:
             return None
         start = item.get("start")
-        return Message(item["peer"], None if start is None else Position.from_int(start))
+        position = None if start is None else Position.from_int(start)
+        return Message(item["peer"], item["owner"], position)
 
     def owners(self) -> Iterator[Owner]:
         """All who have or had subscriptions."""
@@ -349,9 +351,9 @@ class PaidSubscriptions:
             Put(Table.LEDGER, _of(ended.owner), _ROW + ended.id, {EXPIRES: expires}),
         ]
 
-    def note(self, digest: str, peer: str, start: Position | None, now: int) -> Put:
+    def note(self, digest: str, peer: str, owner: Owner, start: Position | None, now: int) -> Put:
         """Know a message by its hash. Fails where it had its effect already."""
-        item: dict[str, Any] = {"peer": peer, EXPIRES: now + REPLAY_SECONDS + 1}
+        item: dict[str, Any] = {"peer": peer, "owner": owner, EXPIRES: now + REPLAY_SECONDS + 1}
         if start is not None:
             item["start"] = start.to_int()
         return Put(Table.LEDGER, *_message_key(digest), item, Absent())

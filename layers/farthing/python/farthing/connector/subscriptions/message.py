@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Self
 from farthing.btp_nips import messages
 from farthing.btp_nips.codec import check_timestamp
 from farthing.btp_nips.conditions import identify
-from farthing.btp_nips.errors import LimitExceeded, RelayError
+from farthing.btp_nips.errors import LimitExceeded, RelayError, Replayed
 from farthing.btp_nips.identity import Owner, owner_pubkey
 from farthing.btp_nips.lifecycle import check_replay
 from farthing.connector.incoming import IncomingPacket
@@ -89,12 +89,21 @@ class SubscriberMessage(Purchase):
 
     def is_repeat(self, receipt: Receipt, found: Sequence[Any]) -> bool:
         self.standing, self.noted = found
-        return check_replay(None if self.noted is None else self.noted.peer, self.peer.id)
+        return self._check_noted()
+
+    def _check_noted(self) -> bool:
+        """Whether the message had its effect before. The same octets under another condition speak
+        for another owner, and are refused as those of another peer are."""
+        if self.noted is None:
+            return False
+        if self.noted.owner != self.owner:
+            raise Replayed("the same message has come with another condition")
+        return check_replay(self.noted.peer, self.peer.id)
 
     def was_committed(self, receipt: Receipt) -> bool:
         self.subscription = None  # what was planned may not be what was written
         self.noted = self.agent.paid_subscriptions.message(self.digest)
-        return check_replay(None if self.noted is None else self.noted.peer, self.peer.id)
+        return self._check_noted()
 
     @abstractmethod
     def plan(self) -> list[TransactWrite]:
@@ -132,9 +141,8 @@ class SubscriberMessage(Purchase):
         if refusal is not None and not cancelled.failed[0]:
             raise refusal from None
         # The account has changed, or the message was noted: then the next look ends this.
-        noted = self.agent.paid_subscriptions.message(self.digest)
-        check_replay(None if noted is None else noted.peer, self.peer.id)
-        if noted is not None:
+        self.noted = self.agent.paid_subscriptions.message(self.digest)
+        if self._check_noted():
             raise RelayError("the same message is being handled")
         self.standing = self._look()
 

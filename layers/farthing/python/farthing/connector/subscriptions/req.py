@@ -240,7 +240,7 @@ class ReqMessage(SubscriberMessage):
 
     def _noted(self, start: Position | None) -> TransactWrite:
         store = self.agent.paid_subscriptions
-        return store.note(self.digest, self.peer.id, start, self.agent.now)
+        return store.note(self.digest, self.peer.id, self.owner, start, self.agent.now)
 
     def _start(self, subscription: PaidSubscription) -> Position | None:
         """Where a pull begins; None if nothing is pulled."""

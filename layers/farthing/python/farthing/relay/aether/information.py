@@ -3,12 +3,12 @@
 from typing import Any
 
 from farthing.aether import gateway, noise
-from farthing.relay.aether.owner import derive_keys
+from farthing.relay.aether.owner import keys_of
 from farthing.settings import Settings
 
 
 def aether_information(settings: Settings) -> dict[str, Any]:
-    keys = derive_keys(settings.secret)
+    keys = keys_of(settings)
     is_off = settings.aether_noise == noise.Policy.OFF
     return gateway.information(
         pubkey=keys.pubkey,

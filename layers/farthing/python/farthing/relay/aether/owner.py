@@ -1,4 +1,8 @@
-"""The agent's own keys in Aether, all derived from the owner's Nostr key."""
+"""The agent's own keys in Aether, all derived from the owner's Nostr key.
+
+A process that must not hold the owner's key is given what is derived from it: the public keys, or
+those that encrypted sockets and quotes take as well.
+"""
 
 import hmac
 from dataclasses import dataclass, field
@@ -6,6 +10,8 @@ from typing import Final
 
 from farthing.aether import keys
 from farthing.context import Agent
+from farthing.ilp.condition import quote_key
+from farthing.settings import InvalidSetting, Settings
 
 _STATE_LABEL: Final = b"farthing/noise-state/v1"
 
@@ -14,9 +20,31 @@ _STATE_LABEL: Final = b"farthing/noise-state/v1"
 class OwnerKeys:
     pubkey: str
     noise_pubkey: str
-    noise_static: bytes = field(repr=False)
-    # Seals what is kept of Noise sessions.
-    state_key: bytes = field(repr=False)
+    # Noise's static key, the key that seals what is kept of its sessions, and the key of quotes;
+    # empty in a process that knows the public keys only.
+    secrets: tuple[bytes, ...] = field(repr=False)
+
+    @property
+    def noise_static(self) -> bytes:
+        return self._secret(0)
+
+    @property
+    def state_key(self) -> bytes:
+        return self._secret(1)
+
+    @property
+    def quote_key(self) -> bytes:
+        return self._secret(2)
+
+    def _secret(self, number: int) -> bytes:
+        if not self.secrets:
+            raise InvalidSetting("FARTHING_DERIVED_KEYS: expected five keys, got the public two")
+        return self.secrets[number]
+
+    def write(self, *, public: bool) -> str:
+        """As `FARTHING_DERIVED_KEYS` has them."""
+        secrets = () if public else (each.hex() for each in self.secrets)
+        return ",".join((self.pubkey, self.noise_pubkey, *secrets))
 
 
 def owner_keys(agent: Agent) -> OwnerKeys:
@@ -24,7 +52,14 @@ def owner_keys(agent: Agent) -> OwnerKeys:
 
 
 def _keys_of(agent: Agent) -> OwnerKeys:
-    return derive_keys(agent.settings.secret)
+    return keys_of(agent.settings)
+
+
+def keys_of(settings: Settings) -> OwnerKeys:
+    if settings.secret_key or not settings.derived_keys:
+        return derive_keys(settings.secret)
+    pubkey, noise_pubkey, *secrets = settings.derived_keys.split(",")
+    return OwnerKeys(pubkey, noise_pubkey, tuple(map(bytes.fromhex, secrets)))
 
 
 def derive_keys(secret: bytes) -> OwnerKeys:
@@ -32,6 +67,5 @@ def derive_keys(secret: bytes) -> OwnerKeys:
     return OwnerKeys(
         keys.public_key(keys.owner_seed(secret)),
         keys.noise_public_key(static).hex(),
-        static,
-        hmac.digest(secret, _STATE_LABEL, "sha256"),
+        (static, hmac.digest(secret, _STATE_LABEL, "sha256"), quote_key(secret)),
     )

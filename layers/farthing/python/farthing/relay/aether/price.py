@@ -5,7 +5,7 @@ from typing import Any
 from farthing.aether import toon
 from farthing.aether.events import Event
 from farthing.context import Agent
-from farthing.ilp.condition import condition_of, quote_fulfillment
+from farthing.ilp.condition import condition_of, fulfillment_by
 from farthing.ilp.packet import DATA_MAX
 from farthing.ilp.toon import NotEncodable
 from farthing.relay.aether.owner import owner_keys
@@ -35,7 +35,7 @@ def quote_event(agent: Agent, event: Event) -> dict[str, Any]:
     price, size = price_of(agent, event), encoded_size(event)
     if price and size > DATA_MAX:
         raise Unpayable(f"expected at most {DATA_MAX} bytes in a packet, the event has {size}")
-    condition = condition_of(quote_fulfillment(agent.settings.secret, bytes.fromhex(event.id)))
+    condition = condition_of(fulfillment_by(owner_keys(agent).quote_key, bytes.fromhex(event.id)))
     return offer(agent) | {
         "price": str(price),
         "kind": event.kind,
