@@ -45,6 +45,7 @@ COMMANDS = (
     Command("import", "store the events of a JSONL file", needs_folder=True),
     Command("export", "write stored events, newest first", needs_folder=True),
     Command("sync", "have the same events as another relay (NIP-77)", needs_folder=True),
+    Command("stream", "stay in step with other relays, both ways or one", needs_folder=True),
     Command("peers", "who may send us packets: add, list, show, set, remove"),
     Command("ledger", "what is owed; of one peer, all that passed"),
     Command("purse", "money that keys have paid in advance: show, fill, grant, list, freeze"),

@@ -27,6 +27,8 @@ from infra.local.commands.terminal import plain
 from infra.local.server.identity import kept_secret, with_identity
 from infra.local.server.peers import local_token
 
+# Hundredths of the relay's asset: whoever posts a note expects to pay less than a cent.
+_HIGHEST_PRICE_DIGITS = 2
 AUTHOR_FILE = "author-key"
 _TIMEOUT = 10.0
 
@@ -146,6 +148,11 @@ def _why(error: urllib3.exceptions.HTTPError) -> str:
         case urllib3.exceptions.SSLError():
             return "its certificate is not valid"
     return type(error).__name__
+
+
+def highest_price(given: int | None, asset_scale: int) -> int:
+    """What one event may cost, where the user has not said it."""
+    return 10 ** max(0, asset_scale - _HIGHEST_PRICE_DIGITS) if given is None else given
 
 
 def price_line(terms: RelayTerms, event: Event) -> str:

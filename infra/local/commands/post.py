@@ -28,6 +28,7 @@ from infra.local.commands.paying import (
     ask,
     author_secret,
     connector_token,
+    highest_price,
     price_line,
     relay_terms,
     signed,
@@ -35,9 +36,6 @@ from infra.local.commands.paying import (
 from infra.local.commands.relay_address import http_url, is_own, relay_url, web_url
 from infra.local.commands.terminal import plain, row, whole_number
 from infra.local.server.identity import with_identity
-
-# Hundredths of the relay's asset: whoever posts a note expects to pay less than a cent.
-_LARGEST_PRICE_DIGITS = 2
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -160,9 +158,7 @@ def _pay(
 def _check_price(arguments: Namespace, terms: RelayTerms, price: int) -> None:
     """The relay says what it costs, so the user says what it may cost."""
     tariff = terms.tariff
-    most = arguments.max_price
-    if most is None:
-        most = 10 ** max(0, tariff.asset_scale - _LARGEST_PRICE_DIGITS)
+    most = highest_price(arguments.max_price, tariff.asset_scale)
     if price <= most:
         return
     asked = with_units(price, tariff.asset_code, tariff.asset_scale)

@@ -3,9 +3,9 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -23,6 +23,7 @@ _PATIENCE_SECONDS = 120
 _AFTER_NOTICE_SECONDS = 3
 
 Frame = list[Any]
+Take = Callable[[Frame], Awaitable[None]]
 
 
 class RemoteFailed(Exception):
@@ -35,6 +36,7 @@ class Remote:
     _socket: aiohttp.ClientWebSocketResponse
     bytes_sent: int = 0
     bytes_received: int = 0
+    _taking: dict[str, Take] = field(default_factory=dict)
 
     async def send(self, *parts: object) -> None:
         await self.send_text(json.dumps(parts, separators=(",", ":"), ensure_ascii=False))
@@ -59,10 +61,41 @@ class Remote:
                     frame = await self._receive()
             except TimeoutError:
                 raise RemoteFailed(notice or "the relay does not answer") from None
+            if await self._take(frame):
+                continue
             if any(frame[: len(head)] == head for head in wanted):
                 yield frame
             elif frame[:1] == ["NOTICE"]:
                 notice, patience = f"the relay says: {frame[-1]}", _AFTER_NOTICE_SECONDS
+
+    async def subscribe(self, name: str, take: Take, *request: object) -> None:
+        """Send a request and have `take` called with the frames of its name, whenever frames are
+        read: also while another question is answered."""
+        self._taking[name] = take
+        await self.send(*request)
+
+    async def unsubscribe(self, name: str) -> None:
+        del self._taking[name]
+        await self.send("CLOSE", name)
+
+    async def listen(self, seconds: float) -> bool:
+        """Read one frame, for the sake of subscriptions; False if none has come in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                frame = await self._receive()
+        except TimeoutError:
+            return False
+        await self._take(frame)
+        return True
+
+    async def _take(self, frame: Frame) -> bool:
+        """Whether the frame was a subscription's."""
+        name = frame[1] if len(frame) > 1 else None
+        take = self._taking.get(name) if isinstance(name, str) else None
+        if take is None or frame[0] in ("OK", "NOTICE"):
+            return False
+        await take(frame)
+        return True
 
     async def _receive(self) -> Frame:
         while True:

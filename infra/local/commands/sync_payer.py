@@ -1,8 +1,11 @@
-"""Paying for the events that `farthing sync` uploads: our own by the scheme `author`, those of
-others by a quote from the relay."""
+"""Paying for the events that `farthing sync` and `farthing stream` upload, within limits. Our own
+are paid for by the scheme `author`, those of others by a quote from the relay."""
 
 import asyncio
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
 
 from farthing.aws.outbound import HttpOutbound
 from farthing.connector.client import (
@@ -18,20 +21,64 @@ from farthing.ilp.packet import Reject
 from farthing.nostr.events import Event, public_key_of
 from farthing.ports.hosts import ANYWHERE
 from farthing.settings import Settings
-from infra.local.commands.paying import AUTHOR_FILE, ERRORS, ask_quote, relay_terms
+from infra.local.commands.paying import (
+    AUTHOR_FILE,
+    ERRORS,
+    ask_quote,
+    highest_price,
+    relay_terms,
+)
+from infra.local.commands.terminal import whole_number
 from infra.local.server.identity import with_identity
 
 _AT_ONCE = 8
 
 
+# How the reason begins where nothing more is paid.
+BUDGET_SPENT = "budget spent"
+
+
+class PaymentLimits(NamedTuple):
+    """The token that pays, and how much it may pay at one relay. None leaves an amount to the
+    relay's asset: a hundredth for an event, one in all."""
+
+    token: str = ""
+    max_price: int | None = None
+    max_total: int | None = None
+
+    @classmethod
+    def of(cls, arguments: Namespace) -> "PaymentLimits":
+        return cls(arguments.token, arguments.max_price, arguments.max_total)
+
+
+def add_payment_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--token", default="", help="pay for uploads with it, where asked to")
+    parser.add_argument(
+        "--max-price",
+        type=whole_number,
+        help="pay no more for one event, in units; a hundredth of the relay's asset if left out",
+    )
+    parser.add_argument(
+        "--max-total",
+        type=whole_number,
+        help="pay no more to one relay in this run, in units; one of its asset if left out",
+    )
+
+
 class SyncPayer:
-    def __init__(self, settings: Settings, relay: str, token: str) -> None:
+    def __init__(self, settings: Settings, relay: str, limits: PaymentLimits) -> None:
         self._relay = relay
-        self._token = token
+        self._limits = limits
+        self._spent = 0  # with what is on its way
+        self._lock = Lock()
         self._outbound = HttpOutbound(ANYWHERE)
         self._secrets = {public_key_of(secret): secret for secret in _own_secrets(settings)}
         self._terms: RelayTerms | None = None
         self._room = asyncio.Semaphore(_AT_ONCE)
+
+    @property
+    def has_token(self) -> bool:
+        return bool(self._limits.token)
 
     async def pay(self, events: list[Event]) -> list[int | str]:
         """For each event what was paid for it, or why it was not stored."""
@@ -53,10 +100,43 @@ class SyncPayer:
     def _pay_now(self, event: Event) -> int | str:
         endpoint, payment = self._prepared(event)
         price = payment.amount
-        payment, reply = pay(self._outbound, endpoint, self._token, payment, max_fees=price)
-        if isinstance(reply, Reject):
-            return f"{reply.code}: {reply.message}"
-        return payment.amount
+        most = self._most_for_one
+        if price > most:
+            return f"too expensive: the relay asks {price}, more than the {most} allowed"
+        if not self._reserve(2 * price):
+            return f"{BUDGET_SPENT}: {self._spent} of --max-total {self._most_in_all}"
+        paid = 0
+        try:
+            token = self._limits.token
+            payment, reply = pay(self._outbound, endpoint, token, payment, max_fees=price)
+            if isinstance(reply, Reject):
+                return f"{reply.code}: {reply.message}"
+            paid = payment.amount
+            return paid
+        finally:
+            self._reserve(paid - 2 * price)
+
+    @property
+    def _most_for_one(self) -> int:
+        return highest_price(self._limits.max_price, self._scale)
+
+    @property
+    def _most_in_all(self) -> int:
+        given = self._limits.max_total
+        return int(10**self._scale) if given is None else given
+
+    @property
+    def _scale(self) -> int:
+        assert self._terms is not None
+        return self._terms.tariff.asset_scale
+
+    def _reserve(self, amount: int) -> bool:
+        """Count an amount as spent, before it is, if there is room for it."""
+        with self._lock:
+            if amount > 0 and self._spent + amount > self._most_in_all:
+                return False
+            self._spent += amount
+            return True
 
     def _prepared(self, event: Event) -> tuple[str, PreparedPayment]:
         assert self._terms is not None

@@ -41,9 +41,13 @@ class Abilities:
 def abilities_of(agent: Agent, url: str) -> Abilities:
     """By the relay's information document; a relay without one can only be read."""
     try:
-        nips = agent.relays.information(url, agent.settings.gather_seconds).get("supported_nips")
+        return abilities_in(agent.relays.information(url, agent.settings.gather_seconds))
     except RelayFailed:
         return Abilities()
+
+
+def abilities_in(information: Mapping[str, Any]) -> Abilities:
+    nips = information.get("supported_nips")
     known: Collection[Any] = nips if isinstance(nips, list) else ()
     return Abilities("CF" in known, 77 in known)
 

@@ -1,0 +1,205 @@
+"""`farthing stream`: keep the data folder in step with other relays, until it is stopped.
+
+Streams are given on the command line or in a TOML file. Each has a checkpoint for every relay and
+direction, so that the next run goes on where this one ended.
+"""
+
+import asyncio
+import json
+import signal
+import sys
+import tomllib
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from farthing.context import Agent
+from farthing.nostr.filters import Filter, InvalidFilter, parse_filter
+from farthing.settings import Settings
+from infra.local.commands.bookkeeping import offline_agent
+from infra.local.commands.relay_address import relay
+from infra.local.commands.streaming import Down, Remembered, Stream, Up
+from infra.local.commands.sync_payer import PaymentLimits, SyncPayer, add_payment_arguments
+from infra.local.commands.terminal import filter_json, plain
+from infra.local.commands.transfer import Importer, NotImported
+
+_DIRECTIONS = ("down", "up", "both")
+_KEYS = {"urls", "dir", "filter", "token", "max_price", "max_total"}
+_TELL_SECONDS = 5.0
+
+
+class NoStreams(Exception):
+    """What to stream is not said, or not in a way that can be understood."""
+
+
+ERRORS = (NoStreams, NotImported)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to keep in step with one relay."""
+
+    url: str
+    filter: Filter
+    direction: str
+    limits: PaymentLimits
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("urls", nargs="*", type=relay, help="WebSocket URLs of relays")
+    parser.add_argument("--filter", default="{}", type=filter_json, help="a NIP-01 filter, as JSON")
+    parser.add_argument(
+        "--dir",
+        choices=_DIRECTIONS,
+        default="both",
+        help="take what the relays have, send what we have, or both",
+    )
+    parser.add_argument("--config", type=Path, help="a TOML file of streams")
+    add_payment_arguments(parser)
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the end")
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
+    plans = list(_plans(arguments))
+    if not plans:
+        raise NoStreams("give URLs of relays, or --config with a file of streams")
+    with offline_agent(settings) as agent:
+        importer = Importer(agent)
+        try:
+            streams = asyncio.run(_run(agent, importer, plans, quiet=arguments.quiet))
+        finally:
+            importer.close()
+    for stream in streams:
+        print(plain(_line(stream)))
+        for reason in stream.reasons:
+            print(f"  {plain(reason)}")
+    return 0
+
+
+def _plans(arguments: Namespace) -> Iterator[Plan]:
+    filter = _checked(orjson.loads(arguments.filter))
+    for url in dict.fromkeys(arguments.urls):
+        yield Plan(url, filter, arguments.dir, PaymentLimits.of(arguments))
+    if arguments.config is not None:
+        yield from read_plans(arguments.config)
+
+
+def read_plans(path: Path) -> Iterator[Plan]:
+    """The streams of a TOML file: a table `[streams.NAME]` each."""
+    try:
+        streams = tomllib.loads(path.read_text(encoding="utf-8")).get("streams", {})
+    except ValueError as error:  # no TOML, or no UTF-8
+        raise NoStreams(f"expected TOML in {path}: {error}") from None
+    if not isinstance(streams, dict):
+        raise NoStreams(f"expected tables [streams.NAME] in {path}")
+    for name, table in streams.items():
+        try:
+            yield from _of_table(table)
+        except (ValueError, ArgumentTypeError) as error:
+            raise NoStreams(f"stream {name!r} in {path}: {error}") from None
+
+
+def _of_table(table: object) -> Iterator[Plan]:
+    if not isinstance(table, dict):
+        raise ValueError("expected a table")
+    unknown = sorted(table.keys() - _KEYS)
+    if unknown:
+        raise ValueError(f"expected {', '.join(sorted(_KEYS))}, got {unknown[0]!r}")
+    urls = table.get("urls")
+    if not isinstance(urls, list) or not all(type(url) is str and url for url in urls):
+        raise ValueError("urls: expected a list of ws:// or wss:// URLs")
+    direction = table.get("dir", "both")
+    if direction not in _DIRECTIONS:
+        raise ValueError(f"dir: expected one of {', '.join(_DIRECTIONS)}, got {direction!r}")
+    filter = _checked(json.loads(filter_json(json.dumps(table.get("filter", {})))))
+    limits = _limits(table)
+    yield from (Plan(relay(url), filter, direction, limits) for url in dict.fromkeys(urls))
+
+
+def _limits(table: Mapping[str, Any]) -> PaymentLimits:
+    token = table.get("token", "")
+    if type(token) is not str:
+        raise ValueError("token: expected a string")
+    amounts = [table.get(name) for name in ("max_price", "max_total")]
+    for amount in amounts:
+        if amount is not None and (type(amount) is not int or amount < 0):
+            raise ValueError("max_price and max_total: expected whole numbers")
+    return PaymentLimits(token, *amounts)
+
+
+def _checked(value: object) -> Filter:
+    filter = parse_filter(value)
+    if filter.limit is not None:
+        raise InvalidFilter("a stream has no end, so its filter has no limit")
+    return filter
+
+
+async def _run(
+    agent: Agent, importer: Importer, plans: Sequence[Plan], *, quiet: bool
+) -> list[Stream]:
+    streams = list(_streams(agent, importer, plans))
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    running = [asyncio.create_task(stream.stay()) for stream in streams]
+    telling = asyncio.create_task(_tell(streams)) if not quiet else None
+    stopping = asyncio.create_task(stopped.wait())
+    everything = asyncio.gather(*running)
+    ends: set[asyncio.Future[Any]] = {everything, stopping}
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if everything.done():
+            everything.result()  # an error that no new connection could mend
+    finally:
+        tasks = [*running, stopping, *([telling] if telling else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, everything, return_exceptions=True)
+    return streams
+
+
+def _streams(agent: Agent, importer: Importer, plans: Sequence[Plan]) -> Iterator[Stream]:
+    storing = asyncio.Lock()
+    remembered: dict[str, Remembered] = {}
+    payers: dict[tuple[str, PaymentLimits], SyncPayer] = {}
+    seen = set()
+    for plan in plans:
+        came = remembered.setdefault(plan.url, Remembered())
+        for direction in ("down", "up") if plan.direction == "both" else (plan.direction,):
+            key = direction, plan.url, orjson.dumps(plan.filter.as_dict())
+            if key in seen:  # two of the same would move one checkpoint
+                continue
+            seen.add(key)
+            if direction == "down":
+                yield Down(agent, plan.url, plan.filter, came, importer=importer, storing=storing)
+                continue
+            limited = plan.url, plan.limits
+            if limited not in payers:
+                payers[limited] = SyncPayer(agent.settings, plan.url, plan.limits)
+            yield Up(agent, plan.url, plan.filter, came, payer=payers[limited])
+
+
+async def _tell(streams: Sequence[Stream]) -> None:
+    """Say on the terminal what has changed: a new state soon, figures from time to time."""
+    told: dict[int, str] = {}
+    states: dict[int, str] = {}
+    beat = 0.25
+    waited = 0.0
+    while True:
+        for position, stream in enumerate(streams):
+            line = _line(stream)
+            is_due = waited >= _TELL_SECONDS or states.get(position) != stream.state
+            if is_due and told.get(position) != line:
+                told[position], states[position] = line, stream.state
+                print(plain(line), file=sys.stderr, flush=True)
+        waited = 0.0 if waited >= _TELL_SECONDS else waited + beat
+        await asyncio.sleep(beat)
+
+
+def _line(stream: Stream) -> str:
+    return f"{stream.direction:<5}{stream.url}  {stream.figures}; {stream.state}"
