@@ -36,8 +36,9 @@ def chromium() -> str:
     return named or next(filter(None, map(shutil.which, _NAMES)), "")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """Ended with each file: Playwright keeps an event loop in the thread that other tests use."""
     path = chromium()
     if not path:
         pytest.skip("no Chromium: apt-get install chromium, or name one in FARTHING_CHROMIUM")

@@ -127,7 +127,7 @@ def test_many_authors_and_kinds_in_one_filter(client: RawClient):
 @pytest.mark.parametrize(
     "filter",
     [
-        {"search": "x"},
+        {"language": "x"},
         {"#tt": ["x"]},
         {"#": ["x"]},
         {"&t": ["x"]},

@@ -19,7 +19,7 @@ from tests.glue.world import World, options, write_lines
 BOUNDED = {
     ("rebuild_routes", "_refusals"),  # a row for each reason
     ("trust_scores", "credit_of"),  # as many as the owner follows
-    ("trust_scores", "_change"),  # one row
+    ("trust_scores", "_only"),  # one row
     ("relay_report", "relay_report"),  # by day, and a few kinds and payers
     ("relay_report", "_totals"),  # one row
 }

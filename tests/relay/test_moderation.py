@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from farthing.agent.audit import audit
-from farthing.agent.sweep import release_holds
+from farthing.agent.sweep import sweep
 from farthing.context import Agent
 from farthing.nostr.events import Event, public_key_of
 from farthing.nostr.filters import Filter
@@ -189,7 +189,7 @@ def test_a_long_removal_goes_on_in_the_sweeper(sqlite: SqliteEngine, clock: Cloc
     ban_key(agent, ALICE_KEY)
     assert len(contents(agent)) == 3
 
-    removed = [release_holds(agent)["removed"] for _ in range(4)]
+    removed = [sweep(agent)["removed"] for _ in range(4)]
     assert removed == [2, 1, 0, 0]
     assert contents(agent) == set()
 

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -156,7 +155,7 @@ class Server:
         )
         self._pump.start()
         if self._search:
-            self._catch_up_search(agent)
+            self._search.start(agent)
         await self._listen()
         self._wakes.start(load_handler("deliveries"))
         self._workers.submit(lambda: wake_all(agent), lambda _woken: None)
@@ -181,12 +180,6 @@ class Server:
         if stream.table is Table.CHANGES:
             return notifying(handler, self._streams.notify)
         return handler
-
-    def _catch_up_search(self, agent: Agent) -> None:
-        """In a thread of its own: an older data folder may hold a million events."""
-        search = self._search
-        assert search is not None
-        threading.Thread(target=search.catch_up, args=(agent,), name="search", daemon=True).start()
 
     async def _listen(self) -> None:
         limits = self._limits

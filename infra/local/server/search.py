@@ -4,6 +4,7 @@ The stream of the events table feeds it. It can be deleted at any time and is ma
 stored. Readers look every hit up in the store, so the index may lag behind and never lies.
 """
 
+import logging
 import re
 import sqlite3
 import threading
@@ -23,11 +24,14 @@ from farthing.store.streams import parse_record
 from farthing.store.table import Table
 from farthing.surface import Stream
 
+log = logging.getLogger("farthing")
+
 # Only one machine has this consumer, so the surface does not name it.
 SEARCH_STREAM = Stream("search", Table.EVENTS, patience_minutes=5)
 
 _FILE = "search.db"
 _AT_ONCE = 500
+_RETRY_SECONDS = 1.0
 _WORDS_MAX = 32
 _WORD = re.compile(r"\w+", re.UNICODE)
 _COMPLETE = "complete"
@@ -43,6 +47,7 @@ class FtsSearch:
         private_file(path)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        self._catching_up: threading.Thread | None = None
         self._connection = sqlite3.connect(path, check_same_thread=False)
         # What a crash loses is made anew from the stream.
         self._connection.execute("PRAGMA journal_mode = WAL")
@@ -57,8 +62,17 @@ class FtsSearch:
 
     def close(self) -> None:
         self._stopping.set()
+        if self._catching_up is not None:
+            self._catching_up.join()
         with self._lock:
             self._connection.close()
+
+    def start(self, agent: Agent) -> None:
+        """Catch up in a thread of its own: an older data folder may hold a million events."""
+        self._catching_up = threading.Thread(
+            target=self._keep_catching_up, args=(agent,), name="search"
+        )
+        self._catching_up.start()
 
     def find(self, text: str, most: int) -> list[str]:
         query = _query(text)
@@ -82,7 +96,18 @@ class FtsSearch:
         self._write(new, gone)
         return {"batchItemFailures": []}
 
-    def catch_up(self, agent: Agent) -> None:
+    def _keep_catching_up(self, agent: Agent) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._catch_up(agent)
+            except Exception as error:
+                reason = str(error) or type(error).__name__
+                log.warning("the search index will try again to catch up: %s", reason)
+                self._stopping.wait(_RETRY_SECONDS)
+            else:
+                return
+
+    def _catch_up(self, agent: Agent) -> None:
         """Index what was stored before there was an index. After an interruption it begins again,
         and what is indexed already is left as it is."""
         with self._lock:
