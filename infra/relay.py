@@ -43,6 +43,8 @@ _STREAM_SECONDS = 60
 _UPKEEP_SECONDS = 300
 # A function that cannot even start answers nobody, and CloudFormation would wait for an hour.
 _IDENTITY_SECONDS = 120
+# What the identity function says of the agent.
+_ATTRIBUTES = ("PublicKey", "IlpAddress", "DerivedKeys")
 
 
 class RelayStack(Stack):
@@ -229,6 +231,8 @@ class RelayStack(Stack):
                 "Key": self._around.key_arn,
                 "Version": self._deployment.key_version,
                 "Address": self._deployment.settings.get("ilp_address", ""),
+                # CloudFormation asks once more only if something here has changed.
+                "Attributes": list(_ATTRIBUTES),
             },
         )
         # Its policy first: the key is read while the function starts.

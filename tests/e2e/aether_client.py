@@ -3,7 +3,6 @@
 It uses our codec and our Noise; both are held to other implementations in tests/aether.
 """
 
-import itertools
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -26,8 +25,6 @@ ENVELOPES = {"JSON": JSON, "base64": BASE64, "binary": BINARY, "prefixed": PREFI
 
 Body = dict[str, Any]
 
-_times = itertools.count(time.time_ns())
-
 
 class AetherAuthor:
     def __init__(self, seed: bytes | None = None) -> None:
@@ -35,7 +32,7 @@ class AetherAuthor:
         self.pubkey = keys.public_key(self.seed)
 
     def event(self, content: str = "hello", *, kind: int = 1, **fields: Any) -> Event:
-        created_at = fields.pop("created_at", next(_times))
+        created_at = fields.pop("created_at", time.time_ns())
         return sign_event(self.seed, kind=kind, content=content, created_at=created_at, **fields)
 
 

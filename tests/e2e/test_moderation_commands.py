@@ -12,6 +12,7 @@ from farthing.store.sqlite import SqliteEngine
 from tests.e2e.authors import Author
 from tests.e2e.client import RawClient
 from tests.e2e.paying import command, free_port, http
+from tests.e2e.purses import nostr_authorization
 from tests.e2e.relay_process import RelayProcess
 
 
@@ -93,3 +94,35 @@ def test_a_blocked_address_gets_nowhere(tmp_path: Path) -> None:
     finally:
         engine.close()
         assert relay.stop() == 0
+
+
+def test_a_key_banned_by_the_management_api_is_refused_by_another_process(
+    relay: RelayProcess, client: RawClient, tmp_path: Path
+) -> None:
+    """NIP-86 as the NIP describes it; tests/interop has the same by a client library."""
+    author = Author()
+    secret = (relay.data / "secret-key").read_text().strip()
+    url = f"{relay.http}/"
+
+    def manage(method: str, *params: str) -> dict[str, object]:
+        body = json.dumps({"method": method, "params": params}).encode()
+        answer = http(
+            "POST", url, body, Content_Type="application/nostr+json+rpc",
+            Authorization=nostr_authorization(secret, "POST", url, body),
+        )  # fmt: skip
+        assert answer.status == 200, answer.data
+        said: dict[str, object] = answer.json()
+        return said
+
+    assert manage("banpubkey", author.pubkey, "spam") == {"result": True}
+
+    file = tmp_path / "one.jsonl"
+    file.write_text(json.dumps(author.event()))
+    assert "blocked: author is banned here" in command(relay, "import", str(file), "--quiet").stdout
+    assert refusal(client, author) == "blocked: author is banned here"
+    assert {"pubkey": author.pubkey, "reason": "spam"} in manage("listbannedpubkeys")["result"]  # type: ignore[operator]
+    shown = http(
+        "GET", f"{url}v1/operator",
+        Authorization=nostr_authorization(secret, "GET", f"{url}v1/operator"),
+    ).json()  # fmt: skip
+    assert shown["connections"] == 1  # the client's

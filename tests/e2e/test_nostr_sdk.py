@@ -38,9 +38,11 @@ class Person:
         self.keys = keys
         self.client = client
         self._url = RelayUrl.parse(url)
+        # One moment for all events: a second that passes between two of them changes no order.
+        self._came = Timestamp.now().as_secs()
 
     def event(self, content: str, kind: int = 1, tags: tuple[Tag, ...] = (), ago: int = 0) -> Event:
-        at = Timestamp.from_secs(Timestamp.now().as_secs() - ago)
+        at = Timestamp.from_secs(self._came - ago)
         builder = EventBuilder(Kind(kind), content).tags(list(tags)).custom_created_at(at)
         return builder.finalize(self.keys)
 

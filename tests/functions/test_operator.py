@@ -12,6 +12,7 @@ from farthing.nostr.events import public_key_of
 from farthing.nostr.filters import Filter
 from farthing.relay.price import price_of
 from farthing.store.ledger import Peer, hash_token
+from farthing.store.outbox import Delivery, State
 from tests.functions.conftest import Invoke, sample
 from tests.purses.test_purse_http import nostr
 from tests.relay.world import ALICE, BOB, OWNER, signed
@@ -131,6 +132,19 @@ class TestConsole:
         assert [row["kind"] for row in shown["events"]["recent"]] == [1]
         assert [(peer["id"], peer["max_balance"]) for peer in shown["peers"]] == [("bob", "5")]
         assert [(each["key"], each["left"]) for each in shown["purses"]] == [(ALICE_KEY, "100")]
+
+    def test_counts_broadcasts_and_paid_subscriptions_by_state(
+        self, site: Agent, owner: Owner
+    ) -> None:
+        assert result(owner.console())["work"] == []
+        event = signed(ALICE)
+        places = [Delivery(event.id, f"wss://{name}.example", "", site.now) for name in "abc"]
+        site.outbox.add(event.id, places, site.now)
+        site.outbox.finish(places[0], State.FAILED, "no")
+
+        shown = result(owner.console())["work"]
+
+        assert shown == [{"what": "newest 1 broadcasts", "state": "2 due, 1 failed"}]
 
     def test_is_for_the_owner_alone(self, owner: Owner, invoke: Invoke) -> None:
         assert owner.console(secret=ALICE)["statusCode"] == 403

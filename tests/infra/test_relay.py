@@ -1,6 +1,7 @@
 """The relay's functions, and whatever calls them: a route, a stream or a clock for each."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -376,6 +377,26 @@ class TestKey:
         variables = functions(production)[name][1]["Environment"]["Variables"]
         (agent,) = production.of_type("Custom::Identity")
         assert variables["FARTHING_PUBLIC_KEY"] == {"Fn::GetAtt": [agent, "PublicKey"]}
+
+
+def test_an_update_asks_for_what_an_older_deployment_was_not_told(production: Stacks) -> None:
+    """CloudFormation keeps the attributes of a custom resource whose properties stay the same."""
+    (identity,) = production.of_type("Custom::Identity")
+    (properties,) = production.properties("Custom::Identity")
+    for template in production.templates.values():
+        for found in attributes_of(template, identity):
+            assert found in properties["Attributes"], found
+
+
+def attributes_of(value: Any, resource: str) -> Iterator[str]:
+    """The attributes of a resource that a template uses."""
+    if isinstance(value, dict):
+        if value.get("Fn::GetAtt", [None])[0] == resource:
+            yield value["Fn::GetAtt"][1]
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from attributes_of(each, resource)
 
 
 def test_the_log_of_sockets_names_the_viewer(production: Stacks) -> None:

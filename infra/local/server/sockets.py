@@ -242,6 +242,12 @@ class LocalConnections:
         self._sockets.pop(socket.context.connection_id, None)
         self.backlog.close(socket.line)
 
+    def __len__(self) -> int:
+        return len(self._sockets)
+
+    def __bool__(self) -> bool:
+        return True  # also without clients
+
     def all(self) -> list[Socket]:
         return list(self._sockets.values())
 

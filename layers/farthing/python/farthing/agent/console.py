@@ -4,7 +4,8 @@ Everything is read from the tables, within bounds, so that a look costs little h
 is. Figures since the start come from the meter, where it keeps them.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -12,18 +13,21 @@ from typing import Any
 from farthing.context import Agent
 from farthing.nostr.events import is_hex64
 from farthing.nostr.filters import Filter
+from farthing.ports.connections import CountedConnections
 from farthing.ports.http import BadRequest, NotFound
 from farthing.relay.manage import reported_events
 from farthing.relay.moderation import rules
 from farthing.store.ledger import Peer
 
 _RECENT_EVENTS = 1000
+_RECENT_BROADCASTS = 20  # each is read with its deliveries
 _MOST_ROWS = 200
 _MAX_AMOUNT = 2**63 - 1
 
 
 def overview(agent: Agent) -> dict[str, Any]:
     settings = agent.settings
+    clients = agent.connections
     return {
         "relay": {
             "name": settings.name,
@@ -34,6 +38,8 @@ def overview(agent: Agent) -> dict[str, Any]:
         },
         "time": agent.now,
         "totals": agent.meter.totals(),
+        # In the cloud API Gateway has them, and CloudWatch counts them.
+        **({"connections": len(clients)} if isinstance(clients, CountedConnections) else {}),
         "events": {"numbered": agent.changes.last_number(), "recent": _recent_events(agent)},
         "peers": [_peer_row(agent, peer) for peer in islice(agent.ledger.peers(), _MOST_ROWS)],
         "purses": _purses(agent),
@@ -43,7 +49,26 @@ def overview(agent: Agent) -> dict[str, Any]:
             },
             "waiting": len(list(islice(reported_events(agent), _MOST_ROWS))),
         },
+        "work": list(_work(agent)),
     }
+
+
+def _work(agent: Agent) -> Iterator[dict[str, str]]:
+    """What goes on by itself: of broadcasts the newest, of subscriptions those of the first owners,
+    each counted by state."""
+    broadcasts = list(agent.outbox.broadcasts(_RECENT_BROADCASTS))
+    if broadcasts:
+        deliveries = (each.state for one in broadcasts for each in one.deliveries)
+        yield {"what": f"newest {len(broadcasts)} broadcasts", "state": _by_state(deliveries)}
+    owners = islice(agent.paid_subscriptions.owners(), _MOST_ROWS)
+    states = [each.state for one in owners for each in agent.paid_subscriptions.of(one, agent.now)]
+    if states:
+        yield {"what": "paid subscriptions", "state": _by_state(states)}
+
+
+def _by_state(states: Iterable[str]) -> str:
+    counted = sorted(Counter(map(str, states)).items())
+    return ", ".join(f"{number} {state}" for state, number in counted) or "to no relay"
 
 
 def _recent_events(agent: Agent) -> list[dict[str, int]]:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class NumberedFrame(ABC):
@@ -52,3 +52,10 @@ class Connections(Protocol):
         ...
 
     def close(self, connection_id: str) -> None: ...
+
+
+@runtime_checkable
+class CountedConnections(Protocol):
+    """A side that knows how many clients are connected: that of one machine."""
+
+    def __len__(self) -> int: ...
