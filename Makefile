@@ -13,7 +13,7 @@ export PYTHONPATH := layers/farthing/python:.
 help:
 	@echo "make run       start relay and connector on this machine"
 	@echo "make test      lint, type check and test everything"
-	@echo "make soak      the tests that take minutes"
+	@echo "make soak      the tests that take minutes, and the fuzzers"
 	@echo "make bench     measure, as a table and as JSON"
 	@echo "make rehearse  deploy into an emulator of AWS on this machine, and drive it there"
 
@@ -56,9 +56,14 @@ $(TEMPLATES)/linted: $(MADE_FROM) | $(DEV_READY)
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-# What takes minutes: eight agents that broadcast, relays that others wrote, and so on.
+# What takes minutes: eight agents that broadcast, relays that others wrote, the fuzzers, and so on.
+FUZZERS = tests.aether.fuzz tests.btp_nips.fuzz tests.ilp.fuzz_packet tests.ilp.fuzz_stream \
+	tests.ilp.fuzz_connector tests.subscriptions.fuzz
+TIMES ?= 20000
 soak: $(DEV_READY)
 	$(BIN)/python -m pytest -m soak
+	@for fuzzer in $(FUZZERS); do \
+		echo "$$fuzzer $(TIMES)"; $(BIN)/python -m $$fuzzer $(TIMES) || exit 1; done
 
 lint: $(DEV_READY) $(TEMPLATES)/linted
 	$(BIN)/ruff check .

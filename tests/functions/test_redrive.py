@@ -43,7 +43,9 @@ def failure(first: int, last: int) -> str:
 
 
 @pytest.fixture
-def queues(agent: Agent) -> Iterator[dict[str, Any]]:
+def queues(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    # Moto misses nothing, and would wait for real.
+    monkeypatch.setattr("infra.local.commands.redrive._WAIT_SECONDS", 0)
     client = boto3.client("sqs", region_name=REGION)
     made = {
         name: boto3.resource("sqs", region_name=REGION).Queue(

@@ -31,6 +31,7 @@ Clients = Callable[[str], Any]
 _MINUTE, _HOUR = 60, 3600
 _MESSAGES_AT_ONCE = 10
 _HIDDEN_SECONDS = 15 * _MINUTE  # from a second redrive, while this one is at it
+_WAIT_SECONDS = 1  # SQS then asks all of its servers, and misses no message
 _EVER = 2**40
 _DELIVERIES = "deliveries"
 
@@ -197,7 +198,7 @@ class _Queue:
             QueueUrl=self._url,
             MaxNumberOfMessages=_MESSAGES_AT_ONCE,
             VisibilityTimeout=_HIDDEN_SECONDS,
-            WaitTimeSeconds=1,
+            WaitTimeSeconds=_WAIT_SECONDS,
         ).get("Messages"):
             yield from some
 
