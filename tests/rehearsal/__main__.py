@@ -7,7 +7,7 @@ import traceback
 from contextlib import ExitStack
 from typing import NoReturn
 
-from tests.rehearsal import cli, drills, emulator, routes, suite
+from tests.rehearsal import cli, drills, emulator, protocols, routes, suite
 from tests.rehearsal.deployed import Deployed, Patient
 from tests.rehearsal.gate import Gate
 from tests.rehearsal.places import CACHE, free_port
@@ -48,6 +48,10 @@ def rehearse(transcript: Transcript, running: ExitStack) -> None:
         suite.stores_what_is_paid(relay, transcript)
     with transcript.step("A wallet fills a purse (STREAM), and a client writes from it"):
         suite.pays_from_a_purse(relay, transcript)
+    with transcript.step("An Aether event is paid by ILP and read by SSE"):
+        protocols.speaks_aether(relay, transcript)
+    with transcript.step("A paid subscription runs out of credit and is resumed without a gap"):
+        protocols.sells_subscriptions(relay, transcript)
     with transcript.step("Subscribers are told, live"):
         suite.tells_subscribers(relay, transcript)
     with transcript.step("CHANGES: numbers without gaps, and live"):
