@@ -8,7 +8,8 @@ from farthing.ilp.packet import Fulfill
 from farthing.nostr.events import public_key_of
 from tests.browser.conftest import log_in_as, serious_findings
 from tests.e2e.authors import Author
-from tests.e2e.paying import command, http, pay, payment_for
+from tests.e2e.paying import http, pay, payment_for, token_of
+from tests.e2e.purses import pay_by_stream
 from tests.e2e.relay_process import RelayProcess
 
 ALICE = bytes([11] * 32)
@@ -104,9 +105,7 @@ def test_a_person_logs_in_fills_the_purse_and_posts_from_it(relay: RelayProcess,
     assert page.inner_text("#pointer").startswith("$127.0.0.1")
     assert page.evaluate("document.getElementById('qr').width") > 21
 
-    key = public_key_of(ALICE)
-    filled = command(relay, "purse", "fill", key, "1000000")
-    assert filled.returncode == 0, filled.stderr
+    pay_by_stream(relay.http, token_of(relay), public_key_of(ALICE), [400_000, 600_000])
     page.reload()
     page.wait_for_selector("#status.live")
     page.click("#login")

@@ -1,14 +1,23 @@
 """Purses of a relay in a process of its own, as their owners see them."""
 
 import time
-from base64 import b64encode
+from base64 import b64decode, b64encode
+from datetime import timedelta
 from hashlib import sha256
+from secrets import token_bytes
 from typing import Any
 from uuid import uuid4
 
 import orjson
 
+from farthing.aws.outbound import HttpOutbound
+from farthing.connector.client import PreparedPayment, send_payment, utc_now
+from farthing.ilp.condition import condition_of
+from farthing.ilp.packet import TYPE_PREPARE, Fulfill, Prepare, to_milliseconds
+from farthing.ilp.stream import NONCE_LENGTH, StreamPacket, keys_of
+from farthing.ilp.stream_frames import StreamMoney
 from farthing.nostr.events import sign_event
+from farthing.ports.hosts import ANYWHERE
 from farthing.relay.price import encoded_size
 from tests.e2e.authors import Author
 from tests.e2e.paying import PER_BYTE, as_event, command, http
@@ -63,3 +72,21 @@ def assert_audit(relay: RelayProcess) -> None:
     done = command(relay, "audit")
     assert done.returncode == 0, done.stdout
     assert done.stdout.endswith("0 differences\n")
+
+
+def pay_by_stream(site: str, token: str, pubkey: str, amounts: list[int]) -> int:
+    """What a wallet does: ask the payment pointer, then send encrypted packets. What was paid."""
+    asked = http("GET", f"{site}/purse/{pubkey}", Accept="application/spsp4+json").json()
+    keys = keys_of(b64decode(asked["shared_secret"]))
+    for sequence, amount in enumerate(amounts, start=1):
+        request = StreamPacket(sequence, TYPE_PREPARE, amount, (StreamMoney(1, 1),))
+        data = keys.seal(request, token_bytes(NONCE_LENGTH))
+        prepare = Prepare(
+            amount, to_milliseconds(utc_now() + timedelta(seconds=60)),
+            condition_of(keys.fulfil(data)), asked["destination_account"], data,
+        )  # fmt: skip
+        payment = PreparedPayment(prepare, None)
+        reply = send_payment(HttpOutbound(ANYWHERE), f"{site}/ilp", token, payment)
+        assert isinstance(reply, Fulfill), reply
+        assert keys.open(reply.data).amount == amount
+    return sum(amounts)

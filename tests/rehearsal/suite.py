@@ -6,9 +6,7 @@ import json
 import shutil
 import sys
 import time
-from base64 import b64decode
 from datetime import timedelta
-from secrets import token_bytes
 from typing import Any
 
 import pytest
@@ -25,16 +23,11 @@ from nostr_sdk import (
     uniffi_set_event_loop,
 )
 
-from farthing.aws.outbound import HttpOutbound
-from farthing.connector.client import PaymentFailed, PreparedPayment, send_payment, utc_now
-from farthing.ilp.condition import condition_of
-from farthing.ilp.packet import TYPE_PREPARE, Fulfill, Prepare, Reject, to_milliseconds
-from farthing.ilp.stream import NONCE_LENGTH, StreamPacket, keys_of
-from farthing.ilp.stream_frames import StreamMoney
-from farthing.ports.hosts import ANYWHERE
+from farthing.connector.client import PaymentFailed
+from farthing.ilp.packet import Fulfill, Reject
 from tests.e2e.authors import Author
 from tests.e2e.client import RawClient
-from tests.e2e.purses import nostr_authorization
+from tests.e2e.purses import nostr_authorization, pay_by_stream
 from tests.e2e.sdk_database import DictDatabase
 from tests.e2e.test_nostr_sdk import next_event, person
 from tests.rehearsal.deployed import PREFIX, Deployed, EventDict, until
@@ -121,7 +114,8 @@ async def _write_from_a_purse(relay: Deployed, transcript: Transcript) -> None:
         pubkey = writer.keys.public_key().to_hex()
         first = writer.event("before the purse is filled")
         transcript.say(f"EVENT         {await writer.refused(first)}")
-        paid = await asyncio.to_thread(_pay_by_stream, relay, pubkey, [2000, 2000, 3001])
+        amounts = [2000, 2000, 3001]
+        paid = await asyncio.to_thread(pay_by_stream, relay.web_url, relay.token, pubkey, amounts)
         transcript.say(f"GET /purse/..., and {paid} in three STREAM packets")
         await writer.publish(writer.event("from a purse"))
         path = f"/v1/purses/{pubkey}"
@@ -129,24 +123,6 @@ async def _write_from_a_purse(relay: Deployed, transcript: Transcript) -> None:
         purse = (await asyncio.to_thread(relay.http, "GET", path, Authorization=sign)).json()
         assert int(purse["filled"]) == paid == int(purse["drawn"]) + int(purse["left"])
         transcript.say(f"nostr-sdk wrote: drawn {purse['drawn']}, left {purse['left']}")
-
-
-def _pay_by_stream(relay: Deployed, pubkey: str, amounts: list[int]) -> int:
-    """What a wallet does: ask the payment pointer, then send encrypted packets."""
-    asked = relay.http("GET", f"/purse/{pubkey}", Accept="application/spsp4+json").json()
-    keys = keys_of(b64decode(asked["shared_secret"]))
-    for sequence, amount in enumerate(amounts, start=1):
-        request = StreamPacket(sequence, TYPE_PREPARE, amount, (StreamMoney(1, 1),))
-        data = keys.seal(request, token_bytes(NONCE_LENGTH))
-        prepare = Prepare(
-            amount, to_milliseconds(utc_now() + timedelta(seconds=60)),
-            condition_of(keys.fulfil(data)), asked["destination_account"], data,
-        )  # fmt: skip
-        payment = PreparedPayment(prepare, None)
-        reply = send_payment(HttpOutbound(ANYWHERE), relay.terms().endpoint, relay.token, payment)
-        assert isinstance(reply, Fulfill), reply
-        assert keys.open(reply.data).amount == amount
-    return sum(amounts)
 
 
 async def _read_by_rust(url: str, event: EventDict) -> None:
