@@ -50,8 +50,6 @@ def rehearse(transcript: Transcript, running: ExitStack) -> None:
         suite.pays_from_a_purse(relay, transcript)
     with transcript.step("An Aether event is paid by ILP and read by SSE"):
         protocols.speaks_aether(relay, transcript)
-    with transcript.step("A paid subscription runs out of credit and is resumed without a gap"):
-        protocols.sells_subscriptions(relay, transcript)
     with transcript.step("Subscribers are told, live"):
         suite.tells_subscribers(relay, transcript)
     with transcript.step("CHANGES: numbers without gaps, and live"):

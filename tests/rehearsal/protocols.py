@@ -1,25 +1,14 @@
-"""The other two protocols on the deployed endpoints: Aether events by HTTP, ILP and SSE, and a paid
-subscription whose credit runs out and is resumed."""
-
-import asyncio
+"""Aether on the deployed endpoints: an event by HTTP, ILP and SSE."""
 
 from farthing.aether import toon
-from farthing.agent.subscription_client import Relay, SubscriptionClient
 from farthing.aws.outbound import HttpOutbound
-from farthing.btp_nips.messages import Model
 from farthing.connector.client import PreparedPayment, send_payment
 from farthing.ilp.packet import Fulfill, Prepare
-from farthing.nostr.filters import parse_filter
 from farthing.ports.hosts import ANYWHERE
-from infra.local.commands.subscribe import HttpCarrier
 from tests.e2e.aether_client import AetherAuthor
-from tests.e2e.authors import Author
 from tests.e2e.paying import in_ten_minutes
 from tests.rehearsal.deployed import Deployed, until
 from tests.rehearsal.transcript import Transcript
-
-_SUBSCRIBER = bytes([8] * 32)
-_SET_UP, _EVENT_FEE = 1000, 10
 
 
 def speaks_aether(relay: Deployed, transcript: Transcript) -> None:
@@ -51,29 +40,3 @@ def speaks_aether(relay: Deployed, transcript: Transcript) -> None:
     with relay.connected() as nostr:
         assert nostr.ask({"authors": [author.pubkey]}) == []
     transcript.say(f"refused with a quote, paid {quote['price']}, read by SSE, unseen by Nostr")
-
-
-def sells_subscriptions(relay: Deployed, transcript: Transcript) -> None:
-    """Streaming, by pull: credit for two of three events. Resumed, nothing is missing."""
-    asyncio.run(_subscribe(relay, transcript))
-
-
-async def _subscribe(relay: Deployed, transcript: Transcript) -> None:
-    author = Author()
-    events = [author.event(f"sold {number}") for number in range(3)]
-    await asyncio.to_thread(relay.publish, author, *events)
-    terms = await asyncio.to_thread(relay.terms)
-    carrier = HttpCarrier(terms.endpoint, relay.token)
-    client = SubscriptionClient(Relay(terms.destination, terms.pubkey), _SUBSCRIBER, carrier)
-    filters = [parse_filter({"authors": [author.pubkey]})]
-    credit = _SET_UP + 2 * _EVENT_FEE
-    first = await client.subscribe(filters, credit, model=Model.STREAMING)
-    got = [event.id async for event in first.events()]
-    assert len(got) == 2
-    rest = await client.subscribe(
-        filters, credit, model=Model.STREAMING, resume=first.resumption_token
-    )
-    got += [event.id for event in await rest.stored()]
-    assert sorted(got) == sorted(str(event["id"]) for event in events)
-    await rest.close()
-    transcript.say(f"credit for two of three events, then resumed: {len(got)} in all")
