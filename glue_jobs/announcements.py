@@ -1,6 +1,7 @@
 """Routes that others announce (10033): `["route", address, fee, distance hint]`.
 
-Here each is checked by itself; whom a source follows and who owns the address come later.
+This module checks each route by itself. Later steps check that the source follows the announcer,
+and who owns the address.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -12,7 +13,7 @@ from glue_jobs.rules import Options, Refusal
 
 
 def announced_routes(newest: DataFrame, options: Options) -> DataFrame:
-    """pubkey, address, fee, hops (from us to the address), refused (null: it may count)."""
+    """pubkey, address, fee, hops (from us to the address), refused (null: passed so far)."""
     events = newest.where(F.col("kind") == ROUTE_ANNOUNCEMENT)
     tags = events.select("pubkey", "created_at", F.posexplode("tags").alias("position", "tag"))
     routes = tags.where(_part(0) == "route").select(
@@ -27,8 +28,8 @@ def announced_routes(newest: DataFrame, options: Options) -> DataFrame:
 
 
 def hops_of_hint(hint: Column, unknown: int) -> Column:
-    """From the announcer's word to hops from us: `direct` is one hop behind the announcer, `n-hop`
-    is n. It only breaks ties; a hint that says nothing counts as far away."""
+    """The number of hops from us, from an announcer's distance hint: `direct` is one hop after the
+    announcer, `n-hop` is n. It only breaks ties. An unknown hint counts as far away."""
     number = whole_number(F.regexp_extract(hint, r"^([0-9]{1,4})-hop\z", 1))
     behind = F.when(hint == "direct", F.lit(1)).when(number >= 1, number)
     return F.coalesce(behind + 1, F.lit(unknown)).cast("int")
@@ -52,7 +53,7 @@ def _refusal(options: Options) -> Column:
 
 
 def _within_number(routes: DataFrame, options: Options) -> DataFrame:
-    """Of what passed, the first word on each address, and the first so many of each peer."""
+    """Keep a peer's first route to each address, and no more routes than a peer may announce."""
     passed = F.col("refused").isNull()
     said = Window.partitionBy("pubkey", passed, "address").orderBy("position")
     first = routes.withColumn(

@@ -1,6 +1,6 @@
-"""Charts as inline SVG that needs nothing from elsewhere: columns by day, and bars by name.
+"""Charts as inline SVG without external files: columns by day, and bars by name.
 
-Colours are classes; the page's style sheet gives them for light and dark.
+Colours are classes; the page's style sheet defines them for light and dark.
 """
 
 import math
@@ -23,7 +23,7 @@ class Series:
 
 
 def short(value: float) -> str:
-    """1234567 as 1.23M: three digits are enough to look at."""
+    """A number with three digits, such as 1.23M for 1234567."""
     for size, suffix in _SUFFIXES:
         if value >= size:
             return f"{value / size:.3g}{suffix}"
@@ -31,7 +31,7 @@ def short(value: float) -> str:
 
 
 def axis_steps(highest: float) -> list[int]:
-    """Round numbers from nothing to at least the highest, in at most so many steps."""
+    """Round numbers from 0 to at least the highest value, in at most `_STEPS` steps."""
     size = 10 ** max(0, math.floor(math.log10(max(highest, 1) / _STEPS)))
     sizes = [each * size for each in (1, 2, 5, 10)]
     step = next(each for each in sizes if each * _STEPS >= highest)
@@ -39,7 +39,7 @@ def axis_steps(highest: float) -> list[int]:
 
 
 def columns(title: str, labels: Sequence[str], series: Sequence[Series]) -> str:
-    """Stacked columns, one for each label; what a column holds is told on hovering."""
+    """Stacked columns, one for each label. Hovering shows the values of a column."""
     totals = [sum(each.values[at] for each in series) for at in range(len(labels))]
     axis = axis_steps(max(totals, default=0))
     top = axis[-1]
@@ -68,7 +68,7 @@ def _column(
             continue
         y -= height
         told.append(f"{each.name}: {each.values[at]:,}")
-        # A thin gap keeps neighbours apart where colours alone do not.
+        # A thin gap separates boxes whose colours look alike.
         shown = max(height - 1, 0.6)
         boxes.append(f'<rect class="{each.colour}" x="{left:.1f}" y="{y:.1f}" '
                      f'width="{width:.1f}" height="{shown:.1f}" rx="1.5"/>')  # fmt: skip
@@ -97,7 +97,7 @@ def _grid(axis: Sequence[int]) -> list[str]:
 
 
 def bars(title: str, rows: Sequence[tuple[str, int]], colour: str) -> str:
-    """Horizontal bars, each with its name above and its value behind."""
+    """Horizontal bars, each with its name above and its value after the bar."""
     highest = max((value for _, value in rows), default=0) or 1
     height = max(len(rows), 1) * _ROW
     parts = [f'<svg viewBox="0 0 360 {height}" role="img" aria-label="{escape(title)}">']

@@ -1,7 +1,7 @@
-"""Events from where they are kept: a DynamoDB export, `farthing export`, or Parquet.
+"""Reads events from a DynamoDB export, from `farthing export`, or from Parquet.
 
-A line that is no event is marked, never fatal: Spark runs in ANSI mode, so whatever touches text
-that others wrote uses functions that answer null. Signatures were verified when events came in.
+An invalid line is marked and never stops the job. Spark runs in ANSI mode, so untrusted text goes
+only through functions that return null for invalid input. Signatures were verified before.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ HEX64 = r"^[0-9a-f]{64}\z"
 
 
 class Format(StrEnum):
-    DYNAMODB = "dynamodb"  # export to S3 in DynamoDB JSON: an item of the events table a line
-    JSONL = "jsonl"  # an event a line
+    DYNAMODB = "dynamodb"  # export to S3 in DynamoDB JSON: one item of the events table per line
+    JSONL = "jsonl"  # one event per line
     PARQUET = "parquet"  # the event's fields as columns
 
 
 def read_events(spark: SparkSession, paths: Sequence[str], form: Format) -> DataFrame:
-    """The event columns, `size` in bytes of JSON, and `malformed` for what is no event."""
+    """The event columns, `size` in bytes of JSON, and `malformed` for lines that are no events."""
     if form is Format.PARQUET:
         return events_from_columns(spark.read.parquet(*paths))
     lines = spark.read.text(list(paths), lineSep="\n")
@@ -49,8 +49,8 @@ def read_events(spark: SparkSession, paths: Sequence[str], form: Format) -> Data
 
 
 def read_aether_events(spark: SparkSession, paths: Sequence[str], form: Format) -> DataFrame:
-    """What can be counted of Aether events from the same source: id, pubkey, created_at in seconds,
-    size. Parquet has none of them."""
+    """Aether events from the same source, as far as they are counted: id, pubkey, created_at in
+    seconds, size. A Parquet source has no Aether events."""
     if form is Format.PARQUET:
         return spark.createDataFrame([], "id string, pubkey string, created_at bigint, size int")
     lines = spark.read.text(list(paths), lineSep="\n")
@@ -69,17 +69,17 @@ def read_aether_events(spark: SparkSession, paths: Sequence[str], form: Format) 
 
 
 def event_lines_of_items(lines: DataFrame, sort_key: str = "e") -> DataFrame:
-    """The event's JSON out of each item. Addresses, tombstones and events of other formats, which
-    have sort keys of their own, are left out."""
+    """The event's JSON of each item. Items of addresses, tombstones and events of other formats are
+    left out: they have other sort keys."""
     item = _filled(lines).select(F.from_json("value", _EVENT_ITEM)["Item"].alias("item"))
     holds_none = (F.col("item.sk.S") != sort_key) | F.col("item.j.S").isNull()
     without = F.col("item.pk.S").isNotNull() & F.coalesce(holds_none, F.lit(True))
-    # A line that is no item gives a null, which counts as malformed.
+    # A line that is not an item gives null, which counts as malformed.
     return item.where(~without).select(F.coalesce("item.j.S", F.lit("null")).alias("value"))
 
 
 def events_from_lines(lines: DataFrame) -> DataFrame:
-    """Lines of another format's events are none of them, and not malformed either."""
+    """Lines with events of another format are left out. They do not count as malformed."""
     parsed = (
         _filled(lines)
         .select(F.from_json("value", f"{_EVENT}, event_id string").alias("event"), "value")
@@ -91,7 +91,7 @@ def events_from_lines(lines: DataFrame) -> DataFrame:
 
 
 def events_from_columns(columns: DataFrame) -> DataFrame:
-    """Tags may also be their JSON text, as some tools write them."""
+    """Events from columns. Tags may also be JSON text, as some tools write them."""
     kinds = dict(columns.dtypes)
     tags = _column("tags", kinds)
     if kinds.get("tags") == "string":
@@ -108,9 +108,9 @@ def well_formed(events: DataFrame) -> DataFrame:
 
 
 def newest_by_author(events: DataFrame) -> DataFrame:
-    """One event for each author and kind: the newest; on a tie the lowest id stays (NIP-01).
+    """One event for each author and kind: the newest; on a tie, the one of lowest id (NIP-01).
 
-    Partitioned by author, so that what is joined by author later is not moved again.
+    Partitioned by author, so that later joins by author do not move the rows again.
     """
     events = events.repartition(partitions(events), "pubkey")
     newest_first = Window.partitionBy("pubkey", "kind").orderBy(F.desc("created_at"), F.asc("id"))
@@ -119,8 +119,8 @@ def newest_by_author(events: DataFrame) -> DataFrame:
 
 
 def unexpired(newest: DataFrame, now: int) -> DataFrame:
-    """Without what has left by itself (NIP-40). What it had replaced does not come back: so this is
-    for the newest of each author."""
+    """The events that have not expired (NIP-40). An event that an expired one has replaced does not
+    come back: so call this with the newest events of each author."""
     return newest.where(F.col("expires").isNull() | (F.col("expires") > now)).drop("expires")
 
 
@@ -140,7 +140,7 @@ def _filled(lines: DataFrame) -> DataFrame:
 
 
 def _column(name: str, kinds: dict[str, str]) -> Column:
-    """A column that is not there, or of a type that cannot be it, is null throughout."""
+    """A column by name. It is all null if it is missing, or if its type does not fit."""
     if name not in kinds or (name == "tags" and kinds[name] != EVENT_COLUMNS["tags"]):
         return F.lit(None).cast(EVENT_COLUMNS[name]).alias(name)
     return F.col(name).try_cast(EVENT_COLUMNS[name]).alias(name)

@@ -1,5 +1,5 @@
-"""A rebuilt table into the routes table: checked, written by those who hold its parts, then put in
-force. What a generation is, and when it is refused, the library's `RoutingTable` knows."""
+"""Publishes a rebuilt routing table: checks it, has the executors write its parts, and puts it in
+force. The library's `RoutingTable` defines what a generation is and when one is refused."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame
 from farthing.store.routes import Generation, Route, RoutingTable
 from farthing.store.table import Engine
 
-# Called where the engine is used: every executor makes its own.
+# Called on each executor, which makes an engine of its own.
 EngineMaker = Callable[[], Engine]
 
 
 def generation_name(built: int) -> str:
-    """Sorts by time; two rebuilds in one second differ."""
+    """A name that sorts by time. Two rebuilds in one second have different names."""
     return f"{built:011d}-{uuid4().hex[:8]}"
 
 
@@ -35,8 +35,9 @@ def publish_generation(
     shrink_percent: int,
     force: bool,
 ) -> Generation:
-    """Whatever fails before the pointer moves leaves the live table as it was, and what was written
-    of the new one expires. Parts that are written twice, as Spark may do, change nothing."""
+    """Write a new table and put it in force. If a step fails before the pointer moves, the live
+    table stays as it was, and the rows already written expire. Spark may write a part twice, which
+    changes nothing."""
     table = RoutingTable(make_engine())
     if not force:
         table.check(count, shrink_percent=shrink_percent)

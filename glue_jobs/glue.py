@@ -1,6 +1,6 @@
-"""What the jobs' `main()` share: arguments, the session, and a source that may have to be exported.
+"""Shared by the jobs' `main()` functions: arguments, the session, and the export of a source.
 
-Only what is called from a `main()` is here, and only here and there Glue and AWS are imported.
+Only `main()` functions call this module, and only they and this module import Glue and AWS.
 """
 
 import sys
@@ -16,13 +16,13 @@ from glue_jobs.events_source import Format
 from glue_jobs.generations import EngineMaker
 
 _POLL_SECONDS = 20.0
-# Exports are made once a day or more often.
+# Exports are made at least once a day.
 _FRESH_SECONDS = 36 * 3600
-_DONE = "/manifest-summary.json"  # DynamoDB writes it last
+_DONE = "/manifest-summary.json"  # the last file that DynamoDB writes
 
 
 class ExportFailed(Exception):
-    """DynamoDB did not export a table; the message is its own."""
+    """DynamoDB could not export a table; the message is DynamoDB's."""
 
 
 class GlueRun:
@@ -34,7 +34,7 @@ class GlueRun:
         from awsglue.utils import getResolvedOptions
         from pyspark import SparkContext
 
-        # Glue refuses a name that was asked for and not given.
+        # Glue raises an error for a requested argument that was not given.
         given = [name for name in optional if f"--{name}" in sys.argv]
         self.arguments: dict[str, str] = getResolvedOptions(sys.argv, ["JOB_NAME", *needed, *given])
         glue = GlueContext(SparkContext.getOrCreate())
@@ -50,8 +50,8 @@ class GlueRun:
         return Format(self.arguments.get("SOURCE_FORMAT", Format.DYNAMODB))
 
     def paths(self, given: str, table_arn: str) -> list[str]:
-        """Where the events, or the ledger's items, are: paths that were given, the last
-        export that is complete, or a new one."""
+        """The paths of the events or of the ledger's items: given paths, the last complete export,
+        or a new export."""
         if given in self.arguments:
             return self.arguments[given].split(",")
         import boto3
@@ -62,7 +62,7 @@ class GlueRun:
         return [made or export_table(boto3.client("dynamodb"), arn, folder)]
 
     def engine_maker(self) -> EngineMaker:
-        """DynamoDB, also from executors: those need not know the region."""
+        """A maker of DynamoDB engines, also for executors, which do not know the region."""
         import boto3
 
         from farthing.store.dynamodb import DynamoDBEngine
@@ -75,7 +75,7 @@ class GlueRun:
 
 
 def newest_export(client: Any, folder: str, since: float) -> str | None:
-    """The folder with the data of the newest complete export that is not older than that."""
+    """The data folder of the newest complete export that was made after `since`, or None."""
     place = urlsplit(folder)
     pages = client.get_paginator("list_objects_v2").paginate(
         Bucket=place.netloc, Prefix=f"{place.path.strip('/')}/AWSDynamoDB/"
@@ -93,7 +93,7 @@ def newest_export(client: Any, folder: str, since: float) -> str | None:
 def export_table(
     client: Any, table_arn: str, to: str, wait: Callable[[float], None] = time.sleep
 ) -> str:
-    """Export a table as it is now, in DynamoDB JSON; the folder with its data."""
+    """Export a table as it is now, in DynamoDB JSON. Returns the data folder."""
     place = urlsplit(to)
     begun = client.export_table_to_point_in_time(
         TableArn=table_arn,

@@ -1,7 +1,7 @@
-"""The peer graph: who claims which address at what fee (10032), and who follows whom (3).
+"""The peer graph: the address and fee that each agent claims (10032), and the follow lists (3).
 
-Inside the job a key is 32 bytes, and an agent is a number. Numbers are given in the order of the
-keys, so that comparing numbers, or paths of numbers, compares keys; an edge is 24 bytes then.
+Inside the job a key is 32 bytes, and an agent is a number. Numbers follow the order of the keys, so
+that comparing numbers, or paths of numbers, compares keys. An edge takes 24 bytes.
 """
 
 import re
@@ -24,7 +24,7 @@ _LARGEST = 10**12  # its product with an amount still fits
 
 
 def routing_events(events: DataFrame) -> DataFrame:
-    """Only what routing reads: the three kinds, follows as plain keys, and no text beside them."""
+    """The events and fields that routing needs: three kinds, with follows as plain keys."""
     kind = F.col("kind")
     is_follow = F.filter(
         "tags", lambda tag: (F.get(tag, F.lit(0)) == "p") & F.get(tag, F.lit(1)).rlike(HEX64)
@@ -41,9 +41,9 @@ def routing_events(events: DataFrame) -> DataFrame:
 
 
 def claims(newest: DataFrame, options: Options) -> DataFrame:
-    """pubkey, address, fee (null: nothing goes through it), refused (null: the claim is valid).
+    """pubkey, address, fee (null: the agent does not forward), refused (null: the claim is valid).
 
-    The address stands in a tag, or, as deployed agents have it, in the content's JSON.
+    The address is in a tag or, for agents of earlier versions, in the content's JSON.
     """
     in_content = F.from_json("content", "ilpAddress string")["ilpAddress"]
     share = stated_number("fee_ppm") * options.typical_amount / 1_000_000
@@ -65,16 +65,16 @@ def claims(newest: DataFrame, options: Options) -> DataFrame:
 
 
 def stated_number(tag: str) -> Column:
-    """0 where nothing is stated; null where it is no number that anybody would mean."""
+    """The number in a tag: 0 if there is no such tag, null if it is not a plausible number."""
     number = whole_number(first_tag(tag))
     return F.when(first_tag(tag).isNull(), F.lit(0)).when(number <= _LARGEST, number)
 
 
 def numbered_nodes(newest: DataFrame, claimed: DataFrame, sources: DataFrame) -> DataFrame:
-    """node, pubkey, and of those with a valid claim address and fee."""
+    """node, pubkey; for agents with a valid claim also address and fee."""
     keys = newest.where(F.col("kind") != ROUTE_ANNOUNCEMENT).select("pubkey").union(sources)
     valid = claimed.where("refused IS NULL").drop("refused")
-    # A sorted frame's partitions are in order, and so are the numbers given along them.
+    # The partitions of a sorted frame are in order, and so are the numbers.
     ordered = keys.distinct().join(valid, "pubkey", "left").orderBy("pubkey")
     return cut_lineage(ordered.select(F.monotonically_increasing_id().alias("node"), "*"))
 
@@ -82,10 +82,10 @@ def numbered_nodes(newest: DataFrame, claimed: DataFrame, sources: DataFrame) ->
 def peer_edges(newest: DataFrame, nodes: DataFrame) -> DataFrame:
     """src, dst, fee: one edge for each key that src follows and that claims an address.
 
-    `fee` is what src takes for forwarding. A hub's million followers are a million rows with one
-    dst in the join below. They are the large side; the agents are the small one, broadcast or, past
-    that size, split by AQE's skew join. What comes out is partitioned by src, where a row count is
-    bounded by what fits into one follow list.
+    `fee` is the fee of src for forwarding. A hub with a million followers gives a million rows with
+    one dst in the join below. The follows are the large side. The agents are the small side, which
+    is broadcast or, if it is too large, split by AQE's skew join. The result is partitioned by src,
+    where the length of a follow list limits the number of rows.
     """
     # Hashing the small side spares sorting the large one.
     authors = nodes.select("pubkey", F.col("node").alias("src"), "fee")
@@ -103,13 +103,13 @@ def peer_edges(newest: DataFrame, nodes: DataFrame) -> DataFrame:
 
 
 def follower_counts(edges: DataFrame) -> DataFrame:
-    """node, followers. Sums are formed before the shuffle, so a hub costs a row a partition."""
+    """node, followers. Partitions add up before the shuffle, so a hub costs one row of each."""
     return edges.groupBy(F.col("dst").alias("node")).agg(F.count(F.lit(1)).alias("followers"))
 
 
 def keys_frame(spark: SparkSession, keys: Sequence[str]) -> DataFrame:
-    """Made inside the plan, so that Spark knows how few they are and sends them along."""
+    """A frame of keys that is made inside the plan: Spark then knows that it is small."""
     if any(not re.fullmatch("[0-9a-f]{64}", key) for key in keys):
-        raise ValueError("a source is a public key of 64 lowercase hexadecimal digits")
+        raise ValueError("expected sources to be public keys of 64 lowercase hexadecimal digits")
     listed = F.split(F.lit(",".join(sorted(set(keys)))), ",")
     return spark.range(1).select(F.explode(F.transform(listed, F.unhex)).alias("pubkey"))

@@ -1,9 +1,9 @@
-"""Who holds an address, as one source sees it.
+"""The key that holds an address, from the view of one source.
 
-Of keys that claim the same address, or one a prefix of the other's, the nearest to the source
-holds it: fewer hops, then more followers, then the lower key. The others are refused. So neither
-a prefix above an address nor an address below it takes anything from a nearer key, and nobody is
-knocked out by a stranger's claim.
+If several keys claim the same address, or addresses of which one is a prefix of the other, the key
+that is nearest to the source holds it: fewer hops, then more followers, then the lower key. The
+other claims are refused. So a claim above or below an address takes nothing from a nearer key, and
+no claim of a stranger removes an agent.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -16,11 +16,11 @@ _UNREACHED = 2**31 - 1
 
 
 def held_addresses(claimed: DataFrame, options: Options) -> DataFrame:
-    """From source, owner, address, level (null: not in the graph), followers: the same with
-    `refused`, null where the owner holds its address.
+    """From source, owner, address, level (null: not in the graph), followers: source, owner,
+    address, level and `refused`, which is null if the owner holds the address.
 
-    Two steps are enough. First go prefixes with a nearer key below them; a prefix that is left is
-    nearer than all below it, and those go second.
+    Two steps are enough. The first refuses prefixes with a nearer key below them. Each remaining
+    prefix is nearer than all keys below it, and the second step refuses those keys.
     """
     ranked = claimed.withColumn("rank", _rank())
     same = Window.partitionBy("source", "address")
@@ -43,7 +43,7 @@ def _without_nested(holders: DataFrame, options: Options) -> DataFrame:
     left = prefixes.where(~is_shadowing)
     covers = left.where("below IS NOT NULL").select("source", F.col("address").alias("prefix"))
     covered = above.join(covers, ["source", "prefix"]).select("source", "owner").distinct()
-    # All in one pass: a prefix that shadows keeps that reason, whatever stands above it.
+    # One pass for both: a prefix that is refused for shadowing keeps this reason.
     covered = covered.withColumn("is_covered", F.lit(True))
     judged = prefixes.join(covered, ["source", "owner"], "left")
     refused = F.when(is_shadowing, Refusal.SHADOWING.value).when(
@@ -53,7 +53,7 @@ def _without_nested(holders: DataFrame, options: Options) -> DataFrame:
 
 
 def proper_prefixes(address: str, options: Options) -> Column:
-    """Those that could be claimed: shorter ones are refused anyway. Null if there are none."""
+    """The prefixes that could be claimed; shorter ones are refused. Null if there are none."""
     segments = F.split(address, r"\.")
     lengths = F.sequence(F.lit(options.min_segments), F.size(segments) - 1)
     prefixes = F.transform(

@@ -1,9 +1,9 @@
 """Cheapest paths from one or many sources over the peer graph, by rounds of relaxation.
 
 After round k every label is the best path of at most k hops, by fee, then hops, then the path
-itself. The order survives appending the same edge to two paths, so the best label of a node is all
-that has to be kept of it. A label that changed in round k has exactly k hops: those are the ones
-that the next round extends. A path that returns to a node loses to its own beginning.
+itself. Appending the same edge to two paths does not change their order, so only the best label of
+a node has to be kept. A label that changed in round k has exactly k hops, and the next round
+extends only those. A path that returns to a node is worse than its own beginning.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def cheapest_paths(
 
 
 def first_hops(edges: DataFrame, sources: DataFrame) -> DataFrame:
-    """Direct peers: nobody stands between, so nobody takes a fee."""
+    """Paths to direct peers. There is no agent in between, so there is no fee."""
     one = F.lit(1).cast("int")
     return edges.join(sources, edges["src"] == sources["source"]).select(
         "source",
@@ -51,7 +51,7 @@ def first_hops(edges: DataFrame, sources: DataFrame) -> DataFrame:
 
 
 def extended(frontier: DataFrame, edges: DataFrame) -> DataFrame:
-    """Every label one hop on, where the label's node forwards (has a fee)."""
+    """Every label extended by one hop, if the label's node forwards (has a fee)."""
     onward = edges.where("fee IS NOT NULL").withColumnRenamed("fee", "hop_fee")
     joined = frontier.join(onward, frontier["node"] == onward["src"]).where("dst != source")
     hops = (F.col("hops") + 1).cast("int")
@@ -66,8 +66,8 @@ def extended(frontier: DataFrame, edges: DataFrame) -> DataFrame:
 
 
 def best_labels(labels: DataFrame) -> DataFrame:
-    """One label for each source and node. A minimum is formed in every partition before the
-    shuffle, so that a node with a million incoming edges sends one row from each."""
+    """One label for each source and node. Every partition computes a minimum before the shuffle, so
+    that a node with a million incoming edges sends one row from each partition."""
     best = labels.groupBy("source", "node").agg(
         F.min(F.struct("fee", "hops", "path")).alias("best"), F.min("level").alias("level")
     )

@@ -1,7 +1,7 @@
-"""Glue job: the routing table of an agent, from the follow lists and what agents claim.
+"""Glue job: the routing table of an agent, from follow lists and the claims of agents.
 
-`rebuild` is the job on any Spark session, and the command line runs it in local mode. `main`
-alone knows of Glue and AWS. What an attacker can and cannot do to it: poisoning.md.
+`rebuild` is the job on any Spark session, and the command line runs it in local mode. Only `main`
+uses Glue and AWS. poisoning.md describes what an attacker can do to the table.
 """
 
 import time
@@ -30,7 +30,7 @@ from glue_jobs.paths import cheapest_paths
 from glue_jobs.rules import Options, Refusal, Report
 from glue_jobs.session import cut_lineage
 
-# Called with a stage's name, and how many of how many steps are done.
+# Called with a stage's name, the number of steps done, and the number of all steps.
 Progress = Callable[[str, int, int], None]
 
 
@@ -52,7 +52,7 @@ def rebuild_from_events(
     options: Options,
     progress: Progress = lambda *_: None,
 ) -> tuple[DataFrame, Report]:
-    """generation, source, prefix, owner, next_hop, fee, hops, path; and what was found on the way.
+    """generation, source, prefix, owner, next_hop, fee, hops, path; and a report.
 
     A path goes from the next hop to the owner. The frame is computed when this returns.
     """
@@ -122,7 +122,7 @@ def _kept() -> Iterator[Callable[[DataFrame], DataFrame]]:
 
 
 def _counted(events: DataFrame, read: Observation) -> DataFrame:
-    """Only what is well formed; counted on the way, so that the source is read once."""
+    """The well-formed events. They are counted during the same read of the source."""
     counted = events.observe(
         read,
         F.count(F.lit(1)).alias("lines"),
@@ -135,7 +135,7 @@ def _counted(events: DataFrame, read: Observation) -> DataFrame:
 def _judged_announcements(
     newest: DataFrame, nodes: DataFrame, reached: DataFrame, options: Options
 ) -> DataFrame:
-    """peer, address, fee, hops, refused; also for what only others' events can tell."""
+    """peer, address, fee, hops, refused; includes reasons that depend on events of other keys."""
     peers = reached.where("hops = 1").select("node").distinct()
     direct = peers.join(nodes, "node").select("pubkey", F.col("node").alias("peer"))
     known = nodes.where("address IS NOT NULL").select("address").distinct()
@@ -161,7 +161,7 @@ def _refusals(claimed: DataFrame, announcements: DataFrame, held: DataFrame) -> 
         held.select("refused"),
     ]
     counts = reduce(DataFrame.unionByName, refused).where("refused IS NOT NULL")
-    # One row for each reason: there are only so many.
+    # One row for each reason, so the result is small.
     return {row["refused"]: row["count"] for row in counts.groupBy("refused").count().collect()}
 
 

@@ -1,7 +1,7 @@
 """Glue job: what the relay stored and earned, by kind and day, as Parquet and as one HTML page.
 
-Events come from the events table, money from the receipts in the ledger table. What the page looks
-like is `report_page`'s.
+Events come from the events table, money from the receipts in the ledger table. `report_page` makes
+the page.
 """
 
 import time
@@ -51,7 +51,7 @@ def relay_report(
     top: int = 10,
     aether: DataFrame | None = None,
 ) -> Report:
-    """From events and receipts (see `read_receipts`): the report of the last so many days.
+    """The report of the last days, from events and receipts (see `read_receipts`).
 
     An event counts on the day that it was created, a receipt on the day of the payment. Aether
     events (see `read_aether_events`) are counted apart, as one kind.
@@ -73,7 +73,7 @@ def relay_report(
         first=first,
         last=today,
         totals=_totals(activity, stored, settled),
-        # Bounded by the days; kinds are few, and a flood of them is one `other`.
+        # Small: some rows for each day, because all rare kinds are counted as one.
         activity=[Activity(*row) for row in _few_kinds(activity).collect()],
         authors={row["day"]: row["authors"] for row in authors_by_day(stored).collect()},
         payers=[Payer(*row) for row in payers.collect()],
@@ -82,9 +82,9 @@ def relay_report(
 
 
 def read_receipts(spark: SparkSession, paths: Sequence[str], form: Format) -> DataFrame:
-    """Receipts out of the ledger: peer, time, kind, size, revenue, is_forwarded. Of a packet that
-    was delivered here its amount is ours, of one that was forwarded what we kept. Money in a purse
-    is earned when an event is paid from it; the purse is the payer then."""
+    """Receipts of the ledger: peer, time, kind, size, revenue, is_forwarded. The revenue of a
+    packet for us is its amount, that of a forwarded packet is our fee. Money in a purse becomes
+    revenue when an event is paid from the purse, which is then the payer."""
     if form is Format.PARQUET:
         rows = _receipt_columns(spark.read.parquet(*paths))
     else:
@@ -114,7 +114,7 @@ def read_receipts(spark: SparkSession, paths: Sequence[str], form: Format) -> Da
 
 
 def receipt_items(lines: DataFrame) -> DataFrame:
-    """Out of a DynamoDB export."""
+    """Receipts from the items of a DynamoDB export."""
     types = {name: "S" if kind == "string" else "N" for name, kind in _RECEIPT_COLUMNS.items()}
     fields = ", ".join(f"{name}: struct<{of}: string>" for name, of in types.items())
     items = lines.select(F.from_json("value", f"Item struct<{fields}>")["Item"].alias("item"))
@@ -127,7 +127,7 @@ def receipt_items(lines: DataFrame) -> DataFrame:
 
 
 def receipt_lines(lines: DataFrame) -> DataFrame:
-    """One receipt a line, its fields as they are; without a `pk` it is a receipt."""
+    """Receipts from lines of JSON, one per line. A line without a `pk` is a packet's receipt."""
     schema = ", ".join(f"{name} {kind}" for name, kind in _RECEIPT_COLUMNS.items())
     rows = lines.select(F.from_json("value", schema).alias("row")).select("row.*")
     return rows.withColumn("pk", F.coalesce("pk", F.concat(F.lit(RECEIPT), "peer")))
@@ -144,7 +144,7 @@ def _receipt_columns(rows: DataFrame) -> DataFrame:
 
 
 def with_day(frame: DataFrame, seconds: str) -> DataFrame:
-    """`day` from epoch seconds, in UTC whatever the session's time zone."""
+    """Add `day`, from epoch seconds, in UTC for any time zone of the session."""
     bounded = F.when(F.col(seconds).between(0, _LAST_SECOND), F.col(seconds))
     days = F.floor(bounded / 86400).cast("int")
     return frame.withColumn("day", F.date_add(F.lit("1970-01-01").cast("date"), days))
@@ -152,7 +152,7 @@ def with_day(frame: DataFrame, seconds: str) -> DataFrame:
 
 def activity_by_kind_and_day(stored: DataFrame, receipts: DataFrame) -> DataFrame:
     """day, kind, events, authors, bytes, deliveries (packets that paid for an event here), forwards
-    (packets that went on to others, under a kind of their own), revenue."""
+    (packets for others, which are counted under one kind), revenue."""
     by = ["day", "kind"]
     told = stored.groupBy(*by).agg(
         F.count(F.lit(1)).alias("events"),
@@ -169,12 +169,12 @@ def activity_by_kind_and_day(stored: DataFrame, receipts: DataFrame) -> DataFram
 
 
 def authors_by_day(stored: DataFrame) -> DataFrame:
-    """day, authors. Not the sum over kinds: most write more than one."""
+    """day, authors. Not the sum over kinds, because most authors write several kinds."""
     return stored.groupBy("day").agg(F.count_distinct("pubkey").alias("authors"))
 
 
 def top_payers(receipts: DataFrame, top: int) -> DataFrame:
-    """peer, packets, bytes, revenue: those who paid us most; on a tie by name."""
+    """peer, packets, bytes, revenue: the peers that paid us most; on a tie by name."""
     by_peer = receipts.groupBy("peer").agg(
         F.count(F.lit(1)).alias("packets"),
         F.sum("size").alias("bytes"),
@@ -184,7 +184,7 @@ def top_payers(receipts: DataFrame, top: int) -> DataFrame:
 
 
 def _few_kinds(activity: DataFrame, most: int = 12) -> DataFrame:
-    """The kinds with most events and revenue by name, the others as one."""
+    """The kinds with most events and revenue, and all other kinds as one."""
     weight = activity.groupBy("kind").agg(F.sum("events").alias("n"), F.sum("revenue").alias("r"))
     by_events = weight.orderBy(F.desc("n"), "kind").limit(most)
     by_revenue = weight.where("r > 0").orderBy(F.desc("r"), "kind").limit(most)

@@ -1,6 +1,6 @@
-"""The report as one HTML page that stands alone: no script, no font, no image from elsewhere.
+"""The report as one HTML page without external files: no script, no font, no image.
 
-It is made from a few rows of plain Python; nothing here knows of Spark.
+The page is made from a few rows of plain Python, without Spark.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,10 +11,10 @@ from importlib.resources import files
 
 from glue_jobs.charts import Series, bars, columns, short, shortened
 
-FORWARDED = -1  # what receipts of forwarded packets have for a kind
+FORWARDED = -1  # the kind under which forwarded packets are counted
 OTHER = -2
-AETHER = -3  # all Aether events, whose kinds mean other things than Nostr's
-_COLOURS = 5  # kinds with a colour of their own in a chart
+AETHER = -3  # all Aether events: their kinds have other meanings than Nostr's
+_COLOURS = 5  # number of kinds that have a colour of their own in charts
 _KINDS = {
     0: "profile", 1: "note", 3: "follow list", 4: "direct message", 5: "deletion", 6: "repost",
     7: "reaction", 1059: "gift wrap", 1984: "report", 9735: "zap", 10002: "relay list",
@@ -24,7 +24,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Activity:
-    """Of one kind on one day."""
+    """The figures of one kind on one day."""
 
     day: date
     kind: int
@@ -165,7 +165,7 @@ def _section(title: str, unit: str, body: str) -> str:
 
 
 def _series(page: Page, value: Callable[[Activity], int]) -> list[Series]:
-    """The kinds with a colour, each for itself, and the rest together."""
+    """One series for each kind with a colour of its own, and one for all other kinds."""
     colours = _colours(page.activity)
     of_kind: dict[int, dict[date, int]] = {}
     for row in page.activity:
@@ -179,7 +179,7 @@ def _series(page: Page, value: Callable[[Activity], int]) -> list[Series]:
 
 
 def _colours(activity: Sequence[Activity]) -> dict[int, str]:
-    """A kind has the same colour in every chart: those with the largest shares of all have one."""
+    """The kinds with the largest shares and their colours, which are the same in every chart."""
     weight: dict[int, float] = {}
     for value in _MEASURES:
         total = sum(map(value, activity)) or 1

@@ -1,8 +1,8 @@
-"""From paths and announcements to routes: who holds an address, and the cheapest way there.
+"""From paths and announcements to routes: the holder of an address, and the cheapest way there.
 
-A path of the graph costs what the agents on it claim for forwarding. Where a direct peer has
-announced the very address, its word on that address stands in place of what the graph says of the
-way through it, be it cheaper or dearer.
+A path of the graph costs the fees that the agents on it claim. If a direct peer has announced an
+address, the announced fee replaces the graph's fee for the way through this peer to that address,
+whether it is lower or higher.
 """
 
 from pyspark.sql import DataFrame
@@ -18,9 +18,9 @@ def claims_seen(
 ) -> DataFrame:
     """source, owner, address, level, followers: the claims among which a source has to decide.
 
-    Its own stands first, at level 0. Of keys that the graph does not reach, one for each announced
-    address: the one that would win among them. So a thousand keys that claim one address and a
-    thousand peers that announce it do not make a million rows.
+    The source's own claim is at level 0. Of the keys that the graph does not reach, only the key
+    that would win is included for each announced address. So a thousand keys that claim an address
+    and a thousand peers that announce it do not make a million rows.
     """
     agents = nodes.where("address IS NOT NULL").select(
         F.col("node").alias("owner"), "address", "followers"
@@ -38,7 +38,7 @@ def claims_seen(
 
 
 def heard_announcements(announcements: DataFrame, reached: DataFrame) -> DataFrame:
-    """source, peer, address, fee, hops: each source hears those that it follows, and no others."""
+    """source, peer, address, fee, hops: announcements of keys that the source follows."""
     peers = reached.where("hops = 1").select("source", F.col("node").alias("peer"))
     return announcements.select("peer", "address", "fee", "hops").join(peers, "peer")
 
@@ -52,7 +52,7 @@ def graph_offers(reached: DataFrame, held: DataFrame) -> DataFrame:
 
 
 def announced_offers(announced: DataFrame, held: DataFrame) -> DataFrame:
-    """What direct peers offer to addresses of others. Of the path, the two ends are known."""
+    """Announced ways of direct peers to other agents. Of a path, only both ends are known."""
     offers = announced.join(held.select("source", "address", "owner"), ["source", "address"])
     return offers.where("owner != peer AND owner != source").select(
         "source", "owner", "fee", "hops", F.array("peer", "owner").alias("path"), "address"
@@ -79,11 +79,11 @@ def cheapest_offers(
 def ways_around(
     superseded: DataFrame, said: DataFrame, reached: DataFrame, edges: DataFrame, hop_limit: int
 ) -> DataFrame:
-    """The next best in the graph, where the best one's next hop has announced other terms.
+    """The next best path of the graph, if the next hop of the best one has announced another fee.
 
-    Otherwise a peer could take the path to an address by a low claim, and then announce the
-    highest fee for it with nothing to compare. Each agent before the address is reached by its own
-    best path; only the last hop is chosen anew.
+    Otherwise a peer could win the path to an address by claiming a low fee, and then announce the
+    highest fee for it without competition. The path to each agent before the address is that
+    agent's best path; only the last hop is chosen again.
     """
     wanted = superseded.select("source", "owner", "address")
     last = edges.join(
@@ -102,7 +102,7 @@ def ways_around(
 
 
 def named_routes(routes: DataFrame, nodes: DataFrame, generation: str) -> DataFrame:
-    """Keys instead of numbers: the rows of the routes table."""
+    """The rows of the routes table, with keys instead of numbers."""
     names = nodes.select("node", F.lower(F.hex("pubkey")).alias("pubkey"))
     steps = routes.select(
         "source", "owner", "address", "fee", "hops", F.posexplode("path").alias("at", "node")

@@ -1,4 +1,4 @@
-"""The rules of a rebuild, each a named setting, and what it reports."""
+"""The rules of a rebuild, each a named setting, and the report of a rebuild."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -39,7 +39,7 @@ class Options:
     hop_limit: int = 6
     max_fee: int = 1_000_000  # of one hop, and of one announced route
     typical_amount: int = (
-        TYPICAL_AMOUNT  # what a packet carries, to weigh fees that are a share of it
+        TYPICAL_AMOUNT  # of a packet, to compare fees that are a share of the amount
     )
     max_announcement_age: int = 7 * _DAY
     max_clock_skew: int = 15 * 60
@@ -52,16 +52,16 @@ class Options:
         if self.hop_limit < 1 or self.min_segments < 2 or self.max_routes_per_peer < 0:
             raise ValueError("hop limit, segments and routes for each peer must be positive")
         if not 0 <= self.max_fee * self.hop_limit <= _MAX_TOTAL_FEE:
-            raise ValueError("the highest total fee does not fit")
+            raise ValueError(f"max_fee x hop_limit: expected 0 to {_MAX_TOTAL_FEE}")
         if not 0 <= self.typical_amount <= 10**6:
-            raise ValueError("the typical amount is that of one small packet")
+            raise ValueError("typical_amount: expected the amount of a small packet, 0 to 1000000")
 
 
 @dataclass
 class Report:
-    """What a rebuild read, refused and found."""
+    """The numbers of a rebuild: events read, claims refused, routes found."""
 
-    events: int = 0  # of the three kinds, before only the newest of each author were kept
+    events: int = 0  # of the three kinds, before only the newest of each author are kept
     malformed: int = 0
     agents: int = 0  # keys whose claim to an address is valid
     edges: int = 0
@@ -70,7 +70,7 @@ class Report:
     refused: dict[str, int] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """The report as readable lines."""
         return [
             f"{self.events} events read, {self.malformed} malformed",
             f"{self.agents} agents, {self.edges} follows among them, {self.rounds} rounds",

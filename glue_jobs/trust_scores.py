@@ -1,20 +1,20 @@
-"""Glue job: how far the owner trusts whom, from the follow graph, and the credit that follows.
+"""Glue job: the owner's trust in other keys, from the follow graph, and the credit of each.
 
-Trust is personalised PageRank: of the owner's trust, each agent passes a share to those it follows,
-in equal parts, and the rest goes back to the owner. Keys that follow nobody pass theirs back too.
-So a thousand keys that follow each other score nothing until somebody trusted follows one of them,
-and then share what that one follow is worth.
+Trust is personalised PageRank: it starts at the owner. Each agent passes a share of its trust to
+the keys that it follows, in equal parts, and the rest goes back to the owner. Keys that follow
+nobody pass all of it back. So a thousand keys that follow each other score nothing until a trusted
+key follows one of them, and then they share the trust of that one follow.
 
 Scores are whole numbers out of `UNIT`. Whole numbers add up to the same in any order, so a rerun
-gives the same scores to the last digit, and none are lost: what rounding leaves goes to the owner.
+gives exactly the same scores. What rounding leaves goes to the owner.
 
 Credit (`max_balance`) goes to agents that the owner follows and that have a kind 10032, because
 only those become peers:
 
     max_balance = max(1, min(cap, budget x score / scores of all of them))
 
-Whatever the graph looks like, all of them together have no more than `budget` and a unit each, and
-none has more than `cap`. It is never 0, which would make a peer pay in advance.
+For any graph, all agents together have at most `budget` plus one unit each, and none has more than
+`cap`. The limit is never 0, because a peer with 0 would have to pay in advance.
 """
 
 import time
@@ -31,13 +31,13 @@ from glue_jobs.rules import Options
 from glue_jobs.session import cut_lineage, partitions
 
 UNIT = 10**15
-_LOOK = 5  # rounds between two looks at how much still moves
+_LOOK = 5  # rounds between two checks of how much the scores still change
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrustRules:
-    # Per cent of an agent's trust that it passes to those it follows. Half: credit should follow
-    # whom the owner chose more than whom those chose, and it settles in a dozen rounds.
+    # Per cent of an agent's trust that it passes to the keys that it follows. With half, the
+    # owner's own follows count most, and the scores settle in a dozen rounds.
     passed_on: int = 50
     iterations: int = 30
     tolerance: int = UNIT // 10**4  # stop when the changes of a round are below this
@@ -46,9 +46,11 @@ class TrustRules:
 
     def __post_init__(self) -> None:
         if not 0 < self.passed_on < 100:
-            raise ValueError("an agent passes on more than nothing and less than everything")
+            raise ValueError(f"passed_on: expected 1 to 99 per cent, got {self.passed_on}")
         if not 0 < self.cap <= self.budget < 10**18:
-            raise ValueError("one agent's credit is a part of all agents' credit")
+            raise ValueError(
+                f"cap: expected above 0 and at most the budget of {self.budget}, got {self.cap}"
+            )
 
 
 def trust_scores(
@@ -78,7 +80,7 @@ def trust_scores(
 
 
 def credit_of(scores: DataFrame) -> dict[str, int]:
-    """Limits by key: no more than one follow list holds, however large the graph is."""
+    """Limits by key. There are at most as many as the owner's follow list has keys."""
     rows = scores.where("max_balance IS NOT NULL").select("pubkey", "max_balance").collect()
     return {row["pubkey"]: row["max_balance"] for row in rows}
 
@@ -90,7 +92,7 @@ def _followed_agents(newest: DataFrame, shares: DataFrame, owner: DataFrame, now
 
 
 def follow_shares(newest: DataFrame) -> DataFrame:
-    """pubkey, followed, parts: who passes trust to whom, and into how many parts it is divided."""
+    """pubkey, followed, parts: each follow, and the number of keys that the follower follows."""
     itself = F.col("pubkey")
     lists = newest.where(F.col("kind") == FOLLOWS).select(
         "pubkey", F.filter("followed", lambda key: key != itself).alias("followed")
@@ -106,10 +108,10 @@ def personalised_pagerank(
     rules: TrustRules,
     progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> DataFrame:
-    """pubkey, score. The owner begins with everything.
+    """pubkey, score. At the start, the owner has all trust.
 
-    The graph stays partitioned where it is; a round moves only scores, added up in each partition
-    before they are moved, so that a hub costs no more than others.
+    The graph is partitioned once. A round moves only scores, which each partition adds up first, so
+    that a hub costs no more than other keys.
     """
     nothing = keys_frame(shares.sparkSession, [owner]).withColumn("score", F.lit(0).cast("bigint"))
     scores = _with_rest(nothing, 0, owner)
@@ -147,8 +149,8 @@ def _passed_on(scores: DataFrame, shares: DataFrame, rules: TrustRules) -> DataF
 
 
 def _with_rest(received: DataFrame, total: int, owner: str) -> DataFrame:
-    """What nobody received goes to the owner: its own share, that of keys that follow nobody, and
-    what rounding left."""
+    """Add all trust that nobody received to the owner: the shares that go back, and what rounding
+    left."""
     is_owner = F.col("pubkey") == F.unhex(F.lit(owner))
     return received.withColumn(
         "score", F.col("score") + F.when(is_owner, UNIT - total).otherwise(0)

@@ -1,7 +1,7 @@
-"""Exports of the tables by the clock, and Glue jobs over them: routes, credit limits, the report.
+"""Scheduled exports of the tables, and Glue jobs over them: routes, credit limits, the report.
 
-An export of even an empty table takes minutes. DynamoDB makes it on its own, well before the jobs
-start, so that no worker is paid for waiting; jobs that can wait run on spare capacity.
+Even the export of an empty table takes minutes. So DynamoDB exports on a schedule, well before the
+jobs start, and no worker is paid for waiting. The jobs can wait, so they run on spare capacity.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ _ROUTES_ACTIONS = ("BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query"
 
 @dataclass(frozen=True)
 class Job:
-    """A script, when it runs (UTC, cron), which tables it exports, and what else it is told."""
+    """A script, its schedule (UTC, cron), tables to export for it, and its arguments."""
 
     script: str
     at: str
@@ -86,7 +86,7 @@ class AnalyticsStack(Stack):
         return table_arn(self, self._deployment, table)
 
     def _bucket(self) -> s3.Bucket:
-        """Exports are read once; reports are small."""
+        """A bucket for exports, which are read once and expire, and for reports."""
         return s3.Bucket(
             self,
             "Exports",
@@ -145,17 +145,17 @@ class AnalyticsStack(Stack):
             worker_configuration=glue.WorkerConfiguration(
                 number_of_workers=self._deployment.glue_workers, worker_type=glue.WorkerType.G_1X
             ),
-            # A rebuild that hangs must not cost a night's workers.
+            # A job that hangs must not run, and cost, all night.
             timeout=Duration.minutes(30),
             max_retries=1,
             max_concurrent_runs=1,
-            # Paid for by the metric, each of dozens, and nobody looks at them.
+            # Glue would publish dozens of metrics that nobody reads, and each costs money.
             enable_metrics=False,
             enable_observability_metrics=False,
             default_arguments={**job.arguments, **self._source(job)},
         )
         Annotations.of(made).acknowledge_warning(
-            _LOGS_WARNING, "CloudWatch's own encryption will do"
+            _LOGS_WARNING, "CloudWatch's own encryption is enough"
         )
         self._library.grant_read(made.role)
         glue.CfnTrigger(
@@ -197,7 +197,7 @@ class AnalyticsStack(Stack):
 
 
 def _let_write(role: iam.Role, bucket: s3.IBucket, folder: str) -> None:
-    """DynamoDB writes an export with its caller's rights, and neither reads nor deletes."""
+    """DynamoDB writes an export with its caller's rights. It neither reads nor deletes objects."""
     role.add_to_policy(
         iam.PolicyStatement(
             actions=[f"s3:{action}" for action in _WRITE_ACTIONS],

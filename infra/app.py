@@ -1,9 +1,9 @@
-"""The CDK app: `make synth` writes its templates, `cdk deploy` carries them out."""
+"""The CDK app: `make synth` writes its templates, `cdk deploy` deploys them."""
 
 import os
 from pathlib import Path
 
-from aws_cdk import App
+from aws_cdk import App, Stack
 
 from infra.analytics import AnalyticsStack
 from infra.deployment import Deployment
@@ -15,7 +15,9 @@ from infra.relay import RelayStack
 from infra.storage import StorageStack
 from infra.summary import lines
 
-# Without the CDK CLI nothing is uploaded, so nothing is built.
+# With this as a cost allocation tag, the operator sees what one deployment costs.
+TAG = "farthing:deployment"
+# Without the CDK CLI nothing is uploaded, so no asset is built.
 NOTHING_BUILT: dict[str, list[str]] = {"aws:cdk:bundling-stacks": []}
 
 
@@ -26,7 +28,8 @@ def build(
     edge: type[EdgeStack] = EdgeStack,
     layer_platform: str = LAMBDA,
 ) -> None:
-    """A rehearsal brings stacks of its own, where its emulator differs from AWS."""
+    """Add all stacks to the app. A rehearsal passes its own `storage` and `edge`, because its
+    emulator differs from AWS."""
     deployment = Deployment.from_context(app.node.try_get_context, app.node.get_all_context())
     kept = storage(app, "FarthingStorage", deployment)
     gateways = edge(app, "FarthingEdge", deployment)
@@ -37,19 +40,23 @@ def build(
         only_by_edge=gateways.is_only_way,
         layer_platform=layer_platform,
     )
-    # Stacks read what those before them tell (see shared.py), and refer to nothing of theirs.
-    relay.add_dependency(kept)
-    relay.add_dependency(gateways)
+    # A stack reads values of earlier stacks by parameters (see shared.py), not by references.
+    relay.add_stack_dependency(kept)
+    relay.add_stack_dependency(gateways)
     if deployment.edge and deployment.page:
-        PageStack(app, "FarthingPage", deployment).add_dependency(relay)
+        PageStack(app, "FarthingPage", deployment).add_stack_dependency(relay)
     if deployment.analytics:
-        AnalyticsStack(app, "FarthingAnalytics", deployment).add_dependency(relay)
+        AnalyticsStack(app, "FarthingAnalytics", deployment).add_stack_dependency(relay)
     if deployment.operations:
-        OperationsStack(app, "FarthingOperations", deployment).add_dependency(relay)
+        OperationsStack(app, "FarthingOperations", deployment).add_stack_dependency(relay)
+    for stack in app.node.children:
+        if isinstance(stack, Stack):
+            # CloudFormation gives the tag to every resource of the stack that can have one.
+            stack.tags.set_tag(TAG, deployment.prefix)
 
 
 def main() -> None:
-    folder = os.environ.get("CDK_OUTDIR", "cdk.out")  # the CLI says where
+    folder = os.environ.get("CDK_OUTDIR", "cdk.out")  # set by the CDK CLI
     app = App(outdir=folder, context=NOTHING_BUILT)
     build(app)
     app.synth()

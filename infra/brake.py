@@ -1,10 +1,9 @@
-"""A bound on spending: a monthly budget whose end stops the functions that cost money.
+"""A limit on spending: when a monthly budget is spent, the functions that cost money are stopped.
 
-AWS's own budget actions attach policies or stop instances, neither of which ends a Lambda bill. So
-the budget tells a topic, and the topic calls a function that takes the others' concurrency away.
-
-A budget learns of spending hours later. Messages and requests are counted within minutes, so alarms
-on their number tell the same topic.
+AWS's own budget actions attach policies or stop instances, and neither stops Lambda's costs. So the
+budget notifies a topic, and the topic calls a function that sets the others' concurrency to 0. A
+budget learns of spending hours later. Messages and requests are counted within minutes, so alarms
+on their number notify the same topic.
 """
 
 import json
@@ -94,7 +93,7 @@ class Brake(Construct):
             self,
             "Function",
             function_name=name,
-            description="The budget is spent: stop the functions that spend",
+            description="Stop the functions that spend money when the budget is spent",
             code=awslambda.Code.from_asset(str(FOLDER / "brake"), exclude=NOT_CODE),
             handler="handler.handler",
             runtime=awslambda.Runtime.PYTHON_3_13,
@@ -139,8 +138,8 @@ def _notification(
 
 
 def let_publish(topic: sns.ITopic, service: str) -> None:
-    """A topic that has a policy at all, and one against plain HTTP is one, takes nothing more from
-    the account's own alarms and budgets unless it says so."""
+    """Let the account's alarms or budgets publish to a topic. The policy against plain HTTP has
+    replaced the default policy, which allowed it."""
     topic.add_to_resource_policy(
         iam.PolicyStatement(
             actions=["sns:Publish"],

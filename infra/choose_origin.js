@@ -1,11 +1,11 @@
 import cf from 'cloudfront';
 
-// A request goes to the HTTP API where that is certain, and is taken for a socket otherwise: which
-// headers of a handshake an edge function sees is not. Paths that end with a slash stand for all
-// below them; a test holds the list to the routes of the HTTP API.
+// A request goes to the HTTP API if it surely belongs there, and otherwise to the WebSocket API: it is
+// not certain which headers of a handshake an edge function sees. A path that ends with a slash stands
+// for all paths below it. A test compares the list with the routes of the HTTP API.
 const WEB_PATHS = ['/ilp', '/healthz', '/purse', '/purse/', '/v1/', '/accounts/', '/.well-known/'];
 const SOCKET_PATH = '/v1/ws';
-// Pages in the bucket, for whoever asks for HTML. A deployment without them changes this line.
+// Pages in the bucket, for requests that accept HTML. A deployment without pages changes this line.
 const HAS_PAGE = true;
 const PAGES = { '/': '/index.html', '/operator': '/operator.html' };
 
@@ -36,7 +36,7 @@ function isWeb(request, path) {
 function handler(event) {
   const request = event.request;
   const path = request.uri || '/';
-  // Set here and nowhere else: whatever a viewer says about itself under these names is gone.
+  // Only this function sets these headers: values that a viewer has sent are overwritten.
   request.headers['x-farthing-viewer'] = { value: event.viewer ? event.viewer.ip : '' };
   request.headers['x-farthing-path'] = { value: path };
   if (HAS_PAGE && isPage(request, path)) {
@@ -45,7 +45,7 @@ function handler(event) {
   } else if (isWeb(request, path)) {
     cf.selectRequestOriginById('web');
   } else {
-    // A WebSocket API knows no paths: one after its stage is refused with 403.
+    // A WebSocket API has no paths: it refuses a path after the stage with 403.
     request.uri = '/';
   }
   return request;

@@ -1,10 +1,9 @@
 """One URL for everything: CloudFront in front of both gateways.
 
-A WebSocket API cannot answer plain HTTP, and Nostr wants the relay information document on the
-relay's own URL (NIP-11). So requests that cannot be the opening of a socket go to the HTTP API.
-
-Both APIs have addresses of their own, at which a web ACL of the distribution could be passed by. So
-CloudFront adds a secret header, and the APIs refuse what comes without it.
+A WebSocket API cannot answer plain HTTP, and Nostr needs the relay information document at the
+relay's own URL (NIP-11). So requests that cannot open a WebSocket go to the HTTP API. Both APIs
+have addresses of their own, where clients could avoid the distribution's web ACL. So CloudFront
+adds a secret header, and the APIs refuse requests without it.
 """
 
 from collections.abc import Mapping
@@ -25,12 +24,12 @@ from infra.shared import tell
 
 CHOOSE_ORIGIN = Path(__file__).with_name("choose_origin.js")
 _WEB = "web"  # the script knows it by this name
-# What the authorizer looks for (functions/origin).
+# The headers that the authorizer reads (functions/origin).
 ORIGIN_HEADER, VIEWER_HEADER = "x-farthing-origin", "x-farthing-viewer"
 
 
 class FrontDoor(Construct):
-    """The distribution, and the name it goes by."""
+    """The distribution, and its host name."""
 
     def __init__(
         self, scope: Construct, id: str, deployment: Deployment, gateways: Gateways
@@ -40,7 +39,7 @@ class FrontDoor(Construct):
             self,
             "OriginSecret",
             secret_name=f"{deployment.prefix}origin",
-            description="What CloudFront shows to the APIs behind it",
+            description="The secret header that CloudFront sends to the APIs",
             removal_policy=RemovalPolicy.DESTROY,
             generate_secret_string=secretsmanager.SecretStringGenerator(
                 password_length=64, exclude_punctuation=True
@@ -59,8 +58,8 @@ class FrontDoor(Construct):
                 "/ilp": _behavior(web, choice),
                 **(self.page.behaviors() if self.page else {}),
             },
-            # CloudFront speaks WebSocket by HTTP/1.1 only: to a client that offers h2 as well it
-            # would agree on that, and then refuse the socket.
+            # CloudFront supports WebSocket over HTTP/1.1 only. With h2 enabled, it would choose h2
+            # for a client that offers both, and then refuse the WebSocket.
             http_version=cloudfront.HttpVersion.HTTP1_1,
             web_acl_id=deployment.web_acl_arn or None,
             **_named(self, deployment),
@@ -90,7 +89,7 @@ class FrontDoor(Construct):
 
 
 def _script(*, has_page: bool) -> str:
-    """Without a page nothing may be led to a bucket that is not there."""
+    """The script that chooses an origin. Without a page there is no bucket to send requests to."""
     script = CHOOSE_ORIGIN.read_text()
     return script if has_page else script.replace("HAS_PAGE = true", "HAS_PAGE = false")
 
@@ -117,7 +116,7 @@ def _behavior(
     choice: cloudfront.FunctionAssociation,
     page: PageBucket | None = None,
 ) -> cloudfront.BehaviorOptions:
-    """Nothing is cached: what is read here changes with every event."""
+    """Nothing is cached: answers change with every event."""
     return cloudfront.BehaviorOptions(
         response_headers_policy=page.headers if page else None,
         origin=origin,
@@ -144,7 +143,7 @@ def _named(scope: Construct, deployment: Deployment) -> dict[str, Any]:
 
 
 class EdgeStack(Stack):
-    """The gateways and, where the operator wants it, the one URL in front of them."""
+    """The gateways and, if `edge` is set, CloudFront in front of them."""
 
     def __init__(self, scope: Construct, id: str, deployment: Deployment) -> None:
         super().__init__(scope, id, stack_name=f"{deployment.prefix}edge")
@@ -172,7 +171,7 @@ class EdgeStack(Stack):
 
     @property
     def is_only_way(self) -> bool:
-        """Whether the APIs refuse what has not come by way of CloudFront."""
+        """Whether the APIs refuse requests that did not come through CloudFront."""
         return self.front is not None
 
     def public_addresses(self) -> Addresses:

@@ -1,4 +1,4 @@
-"""One Lambda function of the relay: its code, its role with no more than it needs, its log."""
+"""One Lambda function of the relay: its code, its log, and a role with only the rights it needs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from farthing.settings import PREFIX
-from farthing.surface import IDENTITY_FUNCTION
+from farthing.surface import IDENTITY_FUNCTION, QUEUES
 from infra.deployment import Deployment
 from infra.gateway import STAGE, Addresses
 from infra.permissions import (
@@ -23,6 +23,7 @@ from infra.permissions import (
     SENDING,
     SETTLEMENT_TOKEN,
     TABLES,
+    WATCHING,
 )
 from infra.records import log_group
 from infra.shared import function_arn, table_arn
@@ -35,15 +36,16 @@ _SECONDS = 29
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What functions stand in: the same for all of them."""
+    """What all functions share: layer, addresses, keys and queues."""
 
     deployment: Deployment
     layer: awslambda.ILayerVersion
     key_arn: str
     addresses: Addresses
     socket_api_id: str
+    web_api_id: str
     queues: Mapping[str, sqs.IQueue]
-    # What the function says that derives it from the key, once it is there.
+    # The attributes that the identity function returns; empty until they are known.
     identity: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -74,6 +76,7 @@ class RelayFunction(awslambda.Function):
             timeout=Duration.seconds(seconds),
             reserved_concurrent_executions=deployment.concurrency.get(name),
             environment=_environment(name, around),
+            recursive_loop=_recursive_loop(name),
         )
         self.name = name
         _let_use_tables(role, name, around)
@@ -82,12 +85,21 @@ class RelayFunction(awslambda.Function):
         _let_read_secrets(role, name, around)
         _let_use_derived_keys(role, name, around)
         _let_call_itself(role, name, around)
+        _let_watch(role, name)
 
 
 def _description(name: str) -> str:
-    """The first sentence of the handler's own."""
+    """The first line of the handler's docstring."""
     first = (FOLDER / name / "handler.py").read_text().split("\n", 1)[0]
     return first.strip('"')[:256]
+
+
+def _recursive_loop(name: str) -> awslambda.RecursiveLoop | None:
+    """A consumer that sends to its own queue, to go on later. Lambda would take its sixteenth
+    message in a row for a loop and drop it. Attempts, the queue's concurrency and the brake limit
+    it."""
+    goes_on = any(queue.function == name and queue.name in _queues_of(name) for queue in QUEUES)
+    return awslambda.RecursiveLoop.ALLOW if goes_on else None
 
 
 def _environment(name: str, around: Surroundings) -> dict[str, str]:
@@ -107,12 +119,15 @@ def _environment(name: str, around: Surroundings) -> dict[str, str]:
             variables[f"{PREFIX}DERIVED_KEYS_PARAMETER"] = derived_keys_name(around.deployment)
         else:
             variables[f"{PREFIX}DERIVED_KEYS"] = around.identity["DerivedKeys"]
+    if name in WATCHING:
+        variables[f"{PREFIX}SOCKET_API_ID"] = around.socket_api_id
+        variables[f"{PREFIX}WEB_API_ID"] = around.web_api_id
     if name == IDENTITY_FUNCTION:
         variables["DERIVED_KEYS"] = derived_keys_name(around.deployment)
     for setting, arn in _tokens(name, around).items():
         variables[f"{PREFIX}{setting}_ARN"] = arn
     if any(variable.endswith(("_ARN", "_PARAMETER")) for variable in variables):
-        # Secrets are read once a container: a function that is changed gets new ones.
+        # Secrets are read once per container. A changed variable makes Lambda start new containers.
         variables[f"{PREFIX}KEY_VERSION"] = str(around.deployment.key_version)
     return variables
 
@@ -126,7 +141,7 @@ def _let(role: iam.Role, actions: Sequence[str], *resources: str) -> None:
 
 
 def _tokens(name: str, around: Surroundings) -> dict[str, str]:
-    """The secrets with tokens that a function compares, by the names of the settings."""
+    """ARNs of the secrets with tokens that a function checks, by the names of the settings."""
     deployment = around.deployment
     given = {
         "SETTLEMENT_TOKEN": (SETTLEMENT_TOKEN, deployment.settlement_token_arn),
@@ -175,12 +190,18 @@ def _let_use_derived_keys(role: iam.Role, name: str, around: Surroundings) -> No
 
 
 def derived_keys_name(deployment: Deployment) -> str:
-    """The encrypted parameter that the identity function writes: no template could hold it."""
+    """Name of the encrypted parameter that the identity function writes. CloudFormation cannot
+    create one, and a template must not contain secrets."""
     return f"{deployment.prefix}derived-keys"
 
 
 def _let_call_itself(role: iam.Role, name: str, around: Surroundings) -> None:
     if name in CALLING_THEMSELVES:
-        # By its name: the function waits for its role, which then must not wait for it.
+        # An ARN made from the name: a reference would make role and function depend on each other.
         arn = function_arn(Stack.of(role), around.deployment, name)
         _let(role, ["lambda:InvokeFunction"], arn)
+
+
+def _let_watch(role: iam.Role, name: str) -> None:
+    if name in WATCHING:
+        _let(role, ["cloudwatch:GetMetricData"], "*")  # this action has no resources

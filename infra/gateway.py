@@ -14,11 +14,11 @@ from constructs import Construct
 from infra.deployment import Deployment
 from infra.records import log_group
 
-# What others use to route arrays; where it does not evaluate, `$default` serves every verb.
+# Selects a route by the verb of a Nostr message. If it finds none, `$default` serves every verb.
 VERB = "$request.body.[0]"
 STAGE = "relay"
-# No header and no body: tokens and events stay out of the log. Behind CloudFront the source is one
-# of its own addresses, and the viewer is whom the authorizer has seen there.
+# No header and no body: tokens and events stay out of the log. Behind CloudFront, the source IP is
+# CloudFront's, and the authorizer names the viewer's address.
 _LOGGED = ("requestId", "requestTime", "routeKey", "status", "identity.sourceIp")
 _WEB_LOGGED = (*_LOGGED, "responseLatency")
 _SOCKET_LOGGED = (*_LOGGED, "eventType", "connectionId")
@@ -27,7 +27,7 @@ _LOG_WRITER = "service-role/AmazonAPIGatewayPushToCloudWatchLogs"
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where clients, peers and functions find the gateways."""
+    """The URLs of the gateways for clients, peers and functions."""
 
     relay: str
     web: str
@@ -35,7 +35,7 @@ class Addresses:
 
 
 class Gateways(Construct):
-    """Routes are added by those who serve them."""
+    """The two APIs. The relay stack adds their routes."""
 
     def __init__(self, scope: Construct, id: str, deployment: Deployment) -> None:
         super().__init__(scope, id)
@@ -70,8 +70,8 @@ class Gateways(Construct):
         self.socket_stage.node.add_dependency(self._log_account())
 
     def _log_account(self) -> rest.CfnAccount:
-        """Without this setting of the account, a WebSocket API cannot write a log. It stays when
-        the stack goes: another deployment in the region may stand on it."""
+        """The account's setting that lets a WebSocket API write a log. It is kept when the stack is
+        deleted: another deployment in the region may need it."""
         role = iam.Role(
             self,
             "LogWriter",

@@ -1,4 +1,4 @@
-"""What every Glue job imports, as one zip: the jobs' own modules, the library and PynamoDB."""
+"""The zip that every Glue job imports: the jobs' own modules, the library and PynamoDB."""
 
 import hashlib
 from importlib.util import find_spec

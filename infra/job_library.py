@@ -1,4 +1,4 @@
-"""What every Glue job imports, as an asset, made from its parts by their content."""
+"""The library of the Glue jobs as an asset. Its hash is that of its files."""
 
 import shutil
 from pathlib import Path

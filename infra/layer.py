@@ -1,7 +1,7 @@
-"""The library and what it needs as one Lambda layer.
+"""The library and its dependencies as one Lambda layer.
 
-Its hash is that of what goes in, so a template is the same whether or not the layer was built:
-synthesis builds nothing, and `cdk deploy` builds what it is about to upload.
+The layer's hash is that of its sources, so a template is the same whether or not the layer was
+built: synthesis builds nothing, and `cdk deploy` builds the layer before it uploads it.
 """
 
 from pathlib import Path

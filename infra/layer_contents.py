@@ -1,5 +1,5 @@
-"""What goes into the Lambda layer, put together by pip and without Docker: the library and what it
-needs, but for what Lambda's own runtime has."""
+"""The contents of the Lambda layer, installed by pip without Docker: the library and its
+dependencies, except those that Lambda's runtime has already."""
 
 import hashlib
 import shutil
@@ -10,12 +10,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LIBRARY = ROOT / "layers/farthing/python/farthing"
 LOCK = ROOT / "requirements-layer.lock"
-# Unzipped; Lambda's own limit is 250 MB, but a cold start reads what is imported.
+# Bytes unzipped. Lambda's limit is 250 MB, but a larger layer makes cold starts slower.
 LARGEST = 30 * 1024 * 1024
 
 LAMBDA = "manylinux2014_aarch64"
 LAMBDA_PYTHON = "3.13"
-# The interpreter that runs this: for an emulator on the same machine.
+# The platform of this interpreter, for an emulator on the same machine.
 THIS_MACHINE = "this-machine"
 _LEFT_OUT = ("__pycache__", "*.pyc", "*.dist-info", "tests")
 
@@ -38,7 +38,7 @@ def build(target: Path, platform: str = LAMBDA) -> None:
             shutil.rmtree(found) if found.is_dir() else found.unlink()
     shutil.copytree(LIBRARY, python / "farthing", ignore=shutil.ignore_patterns(*_LEFT_OUT))
     if size_of(target) > LARGEST:
-        raise RuntimeError(f"the layer has {size_of(target)} bytes, more than {LARGEST}")
+        raise RuntimeError(f"expected a layer of at most {LARGEST} bytes, got {size_of(target)}")
 
 
 def size_of(folder: Path, pattern: str = "*") -> int:
@@ -46,7 +46,7 @@ def size_of(folder: Path, pattern: str = "*") -> int:
 
 
 def fingerprint(platform: str) -> str:
-    """Of everything that the layer is made from."""
+    """A hash of everything that the layer is made from."""
     digest = hashlib.sha256(f"{platform} {LAMBDA_PYTHON}".encode())
     for path in [LOCK, Path(__file__), *sorted(LIBRARY.rglob("*.py"))]:
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")

@@ -1,4 +1,4 @@
-"""Watching: alarms on what would cost money or events, a dashboard, and the brake."""
+"""Operations: alarms on anything that may lose money or events, dashboards, and the brake."""
 
 from collections.abc import Sequence
 
@@ -20,12 +20,12 @@ from infra.deployment import Deployment
 _FIVE_MINUTES = Duration.minutes(5)
 _OPERATOR = cloudwatch.ComparisonOperator
 _MISSING = cloudwatch.TreatMissingData
-# The functions that a person or a peer waits for, and whose patience is short.
+# The functions for whose answers a client or a peer waits.
 _WAITED_FOR = ("connect", "event", "ilp", "info", "negentropy", "req")
 
 
 class Metrics:
-    """The metrics of a deployment, by the names of what they are about."""
+    """The metrics of a deployment's functions, queues and tables, and of the relay itself."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -33,7 +33,7 @@ class Metrics:
     def relay(
         self, metric: Metric, statistic: str = "Sum", period: Duration = _FIVE_MINUTES
     ) -> cloudwatch.Metric:
-        """As the meter writes it."""
+        """A metric that the relay's meter publishes."""
         return cloudwatch.Metric(
             namespace=metric_namespace(self._prefix),
             metric_name=metric.value,
@@ -109,25 +109,28 @@ class OperationsStack(Stack):
         for stream in STREAMS:
             name = stream.function
             self._watch_failures(
-                stream.failures, f"{name} has given up on records: mend the cause, then redrive"
+                stream.failures,
+                f"{name} has given up on records: fix the cause, then run farthing redrive",
             )
             self._alarm(
                 f"{name.capitalize()}Behind",
                 self._metrics.function(name, "IteratorAge", "Maximum"),
-                f"{name} is minutes behind its stream, in milliseconds",
+                f"{name} is more than two minutes behind its stream (in milliseconds)",
                 threshold=120_000,
             )
 
     def _watch_queues(self) -> None:
         for queue in QUEUES:
             self._watch_failures(
-                queue.failures, f"{queue.name}: messages were given up after {queue.attempts} calls"
+                queue.failures,
+                f"{queue.name}: messages have failed {queue.attempts} times and were given up",
             )
             self._alarm(
                 f"{queue.name.capitalize()}Behind",
                 self._metrics.queue(queue.name, "ApproximateAgeOfOldestMessage"),
-                f"messages of {queue.name} wait for minutes, in seconds",
-                threshold=300,
+                f"messages of {queue.name} wait five minutes longer than they should (in seconds)",
+                # The age of a message counts from its sending, with the delay.
+                threshold=300 + queue.delay,
             )
 
     def _watch_failures(self, name: str, about: str) -> None:
@@ -138,10 +141,10 @@ class OperationsStack(Stack):
         )
 
     def _watch_functions(self) -> None:
-        """All functions of the region by one metric each: an alarm is paid for by the metric."""
+        """One metric for all functions of the region: an alarm is billed for each metric."""
         for name, about in {
-            "Errors": "functions fail: the dashboard shows which",
-            "Throttles": "functions are turned away: the concurrency is used up",
+            "Errors": "functions fail: the errors dashboard shows which",
+            "Throttles": "calls of functions are throttled: the concurrency is used up",
         }.items():
             metric = cloudwatch.Metric(
                 namespace="AWS/Lambda", metric_name=name, statistic="Sum", period=_FIVE_MINUTES
@@ -150,7 +153,7 @@ class OperationsStack(Stack):
         self._alarm(
             "InternalErrors",
             self._metrics.relay(Metric.INTERNAL_ERRORS),
-            "clients are told of internal errors",
+            "requests end with internal errors",
             threshold=3,
         )
 
@@ -159,13 +162,14 @@ class OperationsStack(Stack):
             self._alarm(
                 f"{table.value.capitalize()}Throttled",
                 self._metrics.table(table, "WriteThrottleEvents"),
-                f"the {table} table turns writes away for longer than retries last",
+                f"the {table} table throttles writes for longer than retries last",
                 threshold=100,
                 periods=2,
             )
 
     def _watch_jobs(self, deployment: Deployment) -> None:
-        """Who is told by an event needs no metric: routes that are no longer rebuilt go stale."""
+        """Notify the operator of failed jobs: without rebuilds, routes become outdated. An event
+        rule is free, and an alarm is not."""
         events.Rule(
             self,
             "JobFailed",
@@ -184,7 +188,7 @@ class OperationsStack(Stack):
         self._alarm(
             "HoldsUnreleased",
             self._metrics.function("sweeper", "Invocations"),
-            "the sweeper does not run: held balances stay held",
+            "the sweeper does not run: holds of expired packets are not released",
             threshold=1,
             operator=_OPERATOR.LESS_THAN_THRESHOLD,
             periods=3,
@@ -193,7 +197,7 @@ class OperationsStack(Stack):
         self._alarm(
             "HoldsAbandoned",
             self._metrics.relay(Metric.HOLDS_RELEASED),
-            "many packets ended without an answer, and only the sweeper released their holds",
+            "many packets got no answer, and only the sweeper released their holds",
             threshold=20,
         )
         self._watch_revenue(deployment)
@@ -204,7 +208,7 @@ class OperationsStack(Stack):
             self._alarm(
                 "RevenueLow",
                 day,
-                "a day's revenue is below what it should be",
+                "a day's revenue is below least_daily_revenue",
                 threshold=deployment.least_daily_revenue,
                 operator=_OPERATOR.LESS_THAN_THRESHOLD,
                 missing=_MISSING.BREACHING,
@@ -213,17 +217,18 @@ class OperationsStack(Stack):
             self,
             "RevenueDrop",
             metric=self._metrics.relay(Metric.REVENUE, period=Duration.hours(1)),
-            alarm_description="revenue is far below what it was at this time before",
+            alarm_description="revenue is far below its usual value at this time",
             std_devs=3,
             comparison_operator=_OPERATOR.LESS_THAN_LOWER_THRESHOLD,
             evaluation_periods=3,
-            # The sweeper counts nought every minute: only a relay that is not there is silent.
+            # The sweeper publishes at least 0 every minute, so figures are missing only if the
+            # relay does not run.
             treat_missing_data=_MISSING.IGNORE,
         )
         drop.add_alarm_action(actions.SnsAction(self.topic))
 
     def _dashboards(self, deployment: Deployment) -> None:
-        """Two, as only those of fifty metrics or fewer are free."""
+        """Two dashboards, because only a dashboard with at most fifty metrics is free."""
         relay, function, queue = self._metrics.relay, self._metrics.function, self._metrics.queue
         board = cloudwatch.Dashboard(self, "Board", dashboard_name=f"{deployment.prefix}relay")
         board.add_widgets(

@@ -1,4 +1,4 @@
-"""Both APIs ask whether a request has come by way of CloudFront, before they call a handler."""
+"""The authorizer of both APIs: checks that a request came through CloudFront, before a handler."""
 
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_apigatewayv2 as apigateway
@@ -12,7 +12,7 @@ from infra.functions import FOLDER, NOT_CODE
 from infra.records import log_group
 from infra.shared import told
 
-# An answer counts for all requests of a viewer for so long.
+# How long an answer is cached for all requests of a viewer.
 _REMEMBERED = Duration.hours(1)
 
 
@@ -32,15 +32,15 @@ class OriginCheck(Construct):
         self._web.authorizer_payload_format_version = "2.0"
         self._web.enable_simple_responses = True
         self._web.authorizer_result_ttl_in_seconds = _REMEMBERED.to_seconds()
-        # Without them API Gateway refuses by itself. A WebSocket API remembers no answer, and
-        # compares a header's name as it is spelt: there the function looks.
+        # API Gateway itself refuses requests without these headers. A WebSocket API caches no
+        # answers, and its header names are case-sensitive: there the function checks them.
         self._web.identity_source = [
             f"$request.header.{ORIGIN_HEADER}",
             f"$request.header.{VIEWER_HEADER}",
         ]
 
     def _make_function(self, deployment: Deployment) -> awslambda.Function:
-        """It needs no library, and answers every connection: so it is small and starts quickly."""
+        """The function is called for every connection. It uses no library, to start quickly."""
         name = f"{deployment.prefix}origin"
         group = log_group(self, "Log", deployment, f"/aws/lambda/{name}")
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
@@ -53,7 +53,7 @@ class OriginCheck(Construct):
             self,
             "Function",
             function_name=name,
-            description="Whether a request has come by way of CloudFront",
+            description="Checks that a request came through CloudFront",
             code=awslambda.Code.from_asset(str(FOLDER / "origin"), exclude=NOT_CODE),
             handler="handler.handler",
             runtime=awslambda.Runtime.PYTHON_3_13,

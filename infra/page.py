@@ -1,5 +1,5 @@
-"""The page for people in the cloud: static files in a bucket behind the edge, filled in at the
-deployment. CloudFront serves them, and no function is called for them."""
+"""The page for people in the cloud: static files in a bucket behind CloudFront. The relay's facts
+are filled in at the deployment, and no function is called to serve the files."""
 
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudfront as cloudfront
@@ -21,7 +21,7 @@ _ASSET_SECONDS = 300
 
 
 class PageBucket(Construct):
-    """The bucket, and how CloudFront serves it. Nobody else reads it."""
+    """The bucket, and how CloudFront serves it. Only CloudFront may read it."""
 
     def __init__(self, scope: Construct, id: str, deployment: Deployment) -> None:
         super().__init__(scope, id)
@@ -37,7 +37,7 @@ class PageBucket(Construct):
         self.origin = origins.S3BucketOrigin.with_origin_access_control(
             self.bucket, origin_id=ORIGIN
         )
-        # What a handler says of its own page stands: only files of the bucket say nothing.
+        # Headers that a handler sets for its own page are kept. Files of the bucket have none.
         self.headers = cloudfront.ResponseHeadersPolicy(
             self,
             "Headers",
@@ -61,7 +61,7 @@ class PageBucket(Construct):
         )
 
     def behaviors(self) -> dict[str, cloudfront.BehaviorOptions]:
-        """Scripts and styles: the same for everybody, so they are cached at the edge."""
+        """Scripts and styles are the same for everybody, so CloudFront caches them."""
         cached = cloudfront.BehaviorOptions(
             origin=self.origin,
             cache_policy=cloudfront.CachePolicy.CACHING_OPTIMIZED,
@@ -102,5 +102,5 @@ class PageStack(Stack):
                     if file.is_template is templates
                 ],
                 cache_control=[cache],
-                prune=False,  # the other half lies in the same bucket
+                prune=False,  # the other deployment's files are in the same bucket
             )

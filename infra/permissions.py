@@ -1,7 +1,7 @@
-"""What each function may do to each table: what its verb does, and nothing more.
+"""What each function may do to each table: only what its verb does.
 
-Tests run the handlers against a store that writes down every call, and hold this to it both ways.
-A transaction needs the permission of each of its parts, and none of its own.
+Tests run the handlers on a store that records every call, and compare the calls with this module in
+both directions. A transaction needs the permissions of its parts, and none of its own.
 """
 
 from collections.abc import Mapping
@@ -40,23 +40,23 @@ _GET, _GET_MANY, _QUERY = Action.GET, Action.GET_MANY, Action.QUERY
 _PUT, _DELETE, _UPDATE, _WRITE_MANY = Action.PUT, Action.DELETE, Action.UPDATE, Action.WRITE_MANY
 
 _ARRIVE = _on(Table.SESSIONS, _UPDATE)  # every message is counted
-_FORGET = _on(Table.SESSIONS, _GET_MANY, _QUERY, _WRITE_MANY)  # a client that has gone
+_FORGET = _on(Table.SESSIONS, _GET_MANY, _QUERY, _WRITE_MANY)  # removes a client that has left
 _SUBSCRIBE = _all(_ARRIVE, _FORGET, _on(Table.SESSIONS, _PUT))
 _READ = _all(_on(Table.POSTINGS, _QUERY), _on(Table.EVENTS, _GET_MANY))
-# An event to who waits for it; a sealed frame takes its number from the connection.
+# Sends an event to its subscribers. An encrypted frame takes its number from the connection.
 _PASS_ON = _all(_FORGET, _on(Table.SESSIONS, _GET, _UPDATE))
 _STORE = _all(_on(Table.EVENTS, _GET, _GET_MANY, _PUT, _DELETE), _on(Table.POSTINGS, _WRITE_MANY))
-# A purse is looked at and drawn from; who wants to vanish (NIP-62) has events here.
+# Reads a purse and draws from it. For a request to vanish (NIP-62), looks for the author's events.
 _DRAW = _all(_on(Table.LEDGER, _GET, _GET_MANY, _PUT, _UPDATE), _on(Table.POSTINGS, _QUERY))
 _READ_LOG = _all(_on(Table.CHANGES, _GET, _QUERY), _on(Table.EVENTS, _GET_MANY))
 
 _RULES = _on(Table.LEDGER, _GET, _QUERY)  # the operator's rules
-# Events of an author that is banned, or asks to vanish.
+# Removes events of an author who is banned or asks to vanish.
 _REMOVE = _all(
     _READ, _on(Table.EVENTS, _GET, _PUT), _on(Table.POSTINGS, _WRITE_MANY),
 )  # fmt: skip
 
-# A paid subscription: its account, its funds, and what leads to it.
+# A paid subscription: its account, its funds, and the items that refer to it.
 _PAID = _on(Table.LEDGER, _GET, _GET_MANY, _PUT, _UPDATE, _WRITE_MANY)
 
 _VERBS: Mapping[str, Permissions] = {
@@ -74,11 +74,19 @@ _VERBS: Mapping[str, Permissions] = {
 TABLES: Mapping[str, Permissions] = {
     **_VERBS,
     "default": _all(*_VERBS.values()),
+    "broadcasts": _all(
+        _READ,
+        _READ_LOG,  # finds events that the owner has published
+        _on(Table.EVENTS, _GET),
+        _on(Table.SESSIONS, _UPDATE),  # packets are counted
+        _on(Table.LEDGER, _GET, _GET_MANY, _QUERY, _PUT, _UPDATE, _DELETE),
+        _on(Table.ROUTES, _GET, _GET_MANY),
+    ),
     "deliveries": _all(
         _PAID,
         _READ_LOG,
-        _READ,  # what other relays say of their prices
-        _on(Table.LEDGER, _QUERY, _DELETE),  # and what they are paid
+        _READ,  # reads other relays' prices
+        _on(Table.LEDGER, _QUERY, _DELETE),  # records payments to them
         _on(Table.SESSIONS, _UPDATE),
         _on(Table.ROUTES, _GET, _GET_MANY),
     ),
@@ -114,14 +122,8 @@ TABLES: Mapping[str, Permissions] = {
         _on(Table.CHANGES, _GET),
         _on(Table.LEDGER, _GET_MANY, _PUT, _UPDATE),
     ),
-    "outbox": _all(
-        _READ,
-        _READ_LOG,  # what the owner has published
-        _on(Table.EVENTS, _GET),
-        _on(Table.SESSIONS, _UPDATE),  # packets are counted
-        _on(Table.LEDGER, _GET, _GET_MANY, _QUERY, _PUT, _UPDATE, _DELETE),
-        _on(Table.ROUTES, _GET, _GET_MANY),
-    ),
+    "outbox": _all(_on(Table.LEDGER, _GET, _QUERY), _on(Table.CHANGES, _GET)),  # what is due
+    "paid_subscriptions": _all(_on(Table.LEDGER, _QUERY), _PAID),
     "purse": {},
     "purses": _on(Table.LEDGER, _GET, _QUERY),
     "push": _all(
@@ -129,7 +131,11 @@ TABLES: Mapping[str, Permissions] = {
     ),
     "quotes": _RULES,
     "recipients": _PASS_ON,
-    "sequencer": _all(_on(Table.CHANGES, _GET, _PUT), _REMOVE, _on(Table.LEDGER, _PUT)),
+    "routes": _all(_READ, _on(Table.ROUTES, _GET, _QUERY), _on(Table.LEDGER, _GET)),
+    # A request to vanish is a removal, and a rule.
+    "sequencer": _all(
+        _on(Table.CHANGES, _GET, _PUT), _REMOVE, _RULES, _on(Table.LEDGER, _PUT, _UPDATE)
+    ),
     "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
     "stream": _all(_READ_LOG, _on(Table.LEDGER, _GET, _UPDATE)),
     "subscriptions": _all(_on(Table.LEDGER, _PUT, _DELETE), _on(Table.CHANGES, _GET)),
@@ -142,21 +148,26 @@ TABLES: Mapping[str, Permissions] = {
     ),
 }
 
-# Those who post to connections; some replies travel as the route's response. A connection's first
-# message is answered with a challenge, whatever it is.
+# Functions that post to connections. Other replies are the route's response. The first message of a
+# connection, whatever its verb, is answered with a challenge.
 POSTING = frozenset({*_VERBS, "default", "events", "fanout", "ilp", "push", "recipients"})
-# Those who sign, seal or derive with the owner's key. Everyone else knows the public one.
-KEY = frozenset({"deliveries", "events", "identity", "ilp", "outbox", "purse", "quotes", "upkeep"})
-# Those who have what is derived from it for encrypted sockets and for quotes, and not the key.
+# Functions that sign, encrypt or derive with the owner's key. All others have only the public key.
+KEY = frozenset(
+    {"broadcasts", "deliveries", "events", "identity", "ilp", "purse", "quotes", "upkeep"}
+)
+# Functions that have the derived keys for encrypted sockets and quotes, but not the owner's key.
 DERIVED_KEYS = frozenset({"default", "event", "fanout", "recipients"})
-# Queue of the surface: those who send to it. Ephemeral events are passed on by whoever takes them.
+# By queue, the functions that send to it. A function that receives an ephemeral event passes it on.
 SENDING: Mapping[str, frozenset[str]] = {
     "recipients": frozenset({"default", "event", "events", "fanout", "ilp", "recipients"}),
     "deliveries": frozenset({"deliveries", "ilp", "push", "sweeper"}),
+    "broadcasts": frozenset({"broadcasts", "feeds", "outbox", "sequencer"}),
 }
-# Those who go on after their response, in a call of their own.
+# Functions that read CloudWatch's metrics.
+WATCHING = frozenset({"operator"})
+# Functions that call themselves, to continue after their response.
 CALLING_THEMSELVES = frozenset({"ilp"})
-# Those who hear from the settlement engine.
+# Functions that the settlement engine calls.
 SETTLEMENT_TOKEN = frozenset({"settlements"})
-# Those who hear from a payment processor.
+# Functions that a payment processor calls.
 PURSE_TOKEN = frozenset({"credits"})

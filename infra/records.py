@@ -1,4 +1,4 @@
-"""What outlives a deployment, and log groups, kept for as long as the operator says."""
+"""Whether resources are kept when stacks are deleted, and log groups with their retention."""
 
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_logs as logs

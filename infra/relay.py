@@ -1,4 +1,4 @@
-"""The relay: a function for each verb, and the routes, streams, queues and clocks that call it."""
+"""The relay: a function for each verb, and the routes, streams, queues and schedules of each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,11 +39,11 @@ from infra.records import removal_policy
 from infra.shared import stream_name, table_arn, tell, told
 
 _STREAM_SECONDS = 60
-# Long enough to ask the relays of all who are followed.
+# Long enough to read the relays of all followed keys.
 _UPKEEP_SECONDS = 300
-# A function that cannot even start answers nobody, and CloudFormation would wait for an hour.
+# If the function cannot start, CloudFormation gets no answer, and would wait for an hour.
 _IDENTITY_SECONDS = 120
-# What the identity function says of the agent.
+# The attributes of the agent that the identity function returns.
 _ATTRIBUTES = ("PublicKey", "IlpAddress", "DerivedKeys")
 
 
@@ -57,7 +57,7 @@ class RelayStack(Stack):
         only_by_edge: bool,
         layer_platform: str = LAMBDA,
     ) -> None:
-        """`only_by_edge`: the APIs refuse what has not come by way of CloudFront."""
+        """`only_by_edge`: the APIs refuse requests that did not come through CloudFront."""
         super().__init__(scope, id, stack_name=f"{deployment.prefix}relay")
         self._deployment = deployment
         self._socket_api_id = self._told("socket-api-id")
@@ -70,6 +70,7 @@ class RelayStack(Stack):
                 self._told("relay-url"), self._told("web-url"), self._told("connections-url")
             ),
             self._socket_api_id,
+            self._web_api_id,
             {queue.name: self._queue(queue) for queue in QUEUES},
         )
         self.functions: dict[str, RelayFunction] = {}
@@ -135,7 +136,7 @@ class RelayStack(Stack):
             self._consume(stream, self._failures(stream.failures))
 
     def _failures(self, name: str) -> sqs.Queue:
-        """For what was given up."""
+        """A queue for records or messages that were given up."""
         return sqs.Queue(
             self,
             _id(name),
@@ -158,7 +159,7 @@ class RelayStack(Stack):
                 parallelization_factor=stream.parallel,
                 bisect_batch_on_error=True,
                 report_batch_item_failures=True,
-                # The bound is the age: attempts come as fast as they fail.
+                # The age is the limit that counts: failed attempts are repeated at once.
                 retry_attempts=10_000,
                 max_record_age=Duration.minutes(stream.patience_minutes),
                 on_failure=sources.SqsDlq(failures),
@@ -179,7 +180,7 @@ class RelayStack(Stack):
             self,
             _id(queue.name) + "Queue",
             queue_name=f"{self._deployment.prefix}{queue.name}",
-            # Six times what a call may take, as Lambda asks for.
+            # Six times the timeout of a call, as Lambda recommends.
             visibility_timeout=Duration.seconds(6 * queue.seconds),
             retention_period=Duration.days(1),
             encryption=sqs.QueueEncryption.SQS_MANAGED,
@@ -194,7 +195,7 @@ class RelayStack(Stack):
             self.function(queue.function, queue.seconds).add_event_source(
                 sources.SqsEventSource(
                     self._around.queues[queue.name],
-                    # Each message is a call's work: one that fails repeats no other.
+                    # One message per call: a failed message does not repeat others.
                     batch_size=1,
                     max_concurrency=queue.parallel,
                 )
@@ -214,13 +215,13 @@ class RelayStack(Stack):
                     self,
                     "Announce",
                     handler=function,
-                    # Not waited for: a round may be under way, and only one may run at a time.
+                    # Without waiting: a run may be under way, and only one may run at a time.
                     invocation_type=triggers.InvocationType.EVENT,
                     timeout=Duration.seconds(_UPKEEP_SECONDS),
                 )
 
     def _identity(self) -> dict[str, str]:
-        """The owner's public keys, which nobody knows before the secret is there."""
+        """The owner's public keys, which are known only after the secret is created."""
         identity = CustomResource(
             self,
             "Agent",
@@ -231,11 +232,11 @@ class RelayStack(Stack):
                 "Key": self._around.key_arn,
                 "Version": self._deployment.key_version,
                 "Address": self._deployment.settings.get("ilp_address", ""),
-                # CloudFormation asks once more only if something here has changed.
+                # CloudFormation calls the function again only if a property has changed.
                 "Attributes": list(_ATTRIBUTES),
             },
         )
-        # Its policy first: the key is read while the function starts.
+        # The role's policy must exist first: the function reads the key when it starts.
         identity.node.add_dependency(self.function(IDENTITY_FUNCTION).role)
         public_key = identity.get_att_string("PublicKey")
         tell(self, self._deployment, "public-key", public_key)
@@ -257,7 +258,7 @@ def _web_route_key(key: str) -> apigateway.HttpRouteKey:
 
 
 def _filters(table: Table) -> Sequence[Mapping[str, Any]]:
-    """Only records that the handlers take: deletions and what expires are none of them."""
+    """Filters for records that the handlers use: no deletions and no expired items."""
     wanted: dict[str, object] = {"eventName": awslambda.FilterRule.or_("INSERT", "MODIFY")}
     if all(prefixes := STREAMED[table]):
         begins = [rule for prefix in prefixes for rule in awslambda.FilterRule.begins_with(prefix)]

@@ -1,9 +1,9 @@
-"""What one stack tells another: by names that are known beforehand, and by SSM parameters for what
-only AWS knows.
+"""Values that stacks share: by names that are known beforehand, and by SSM parameters for values
+that only AWS knows.
 
-No stack exports a value. CloudFormation does not let an export change or go while another stack
-imports it, so that a rotated key, a new domain or a function with another name could never be
-deployed. A parameter may change: its readers take the new value when they are deployed, after it.
+No stack exports a value. CloudFormation does not let an export change or disappear while another
+stack imports it, so a rotated key, a new domain or a renamed function could never be deployed. A
+parameter may change: stacks that read it get the new value when they are deployed after it.
 """
 
 from aws_cdk import ArnFormat, Stack
@@ -23,12 +23,12 @@ def tell(stack: Stack, deployment: Deployment, name: str, value: str) -> None:
 
 
 def told(stack: Stack, deployment: Deployment, name: str) -> str:
-    """What a stack that is deployed before this one tells under the name."""
+    """The value that a stack deployed earlier has stored under the name."""
     return ssm.StringParameter.value_for_string_parameter(stack, f"{deployment.prefix}{name}")
 
 
 def stream_name(table: Table) -> str:
-    """A stream's ARN has the time in it at which it was made."""
+    """The parameter with a stream's ARN, which cannot be known beforehand: it has a timestamp."""
     return f"{table.value}-stream-arn"
 
 

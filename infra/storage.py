@@ -1,5 +1,5 @@
-"""The tables as the design draws them: on demand, restorable, protected, streamed as needed; and
-the owner's key."""
+"""The DynamoDB tables, and the secret with the owner's key. Tables are on demand, restorable,
+protected against deletion, and have streams where needed."""
 
 from string import ascii_lowercase, ascii_uppercase, punctuation
 
@@ -18,7 +18,7 @@ _NOT_HEX = ascii_uppercase + ascii_lowercase[6:] + punctuation
 
 
 class StorageStack(Stack):
-    """One DynamoDB table for each table of the port, and the secret that says who we are."""
+    """One DynamoDB table for each table of the port, and the secret with the owner's key."""
 
     def __init__(self, scope: Construct, id: str, deployment: Deployment) -> None:
         super().__init__(scope, id, stack_name=f"{deployment.prefix}storage")
@@ -33,7 +33,7 @@ class StorageStack(Stack):
         CfnOutput(self, "KeyArn", value=self.key.secret_arn, description="The owner's key")
 
     def _table(self, table: Table) -> dynamodb.Table:
-        kept = table not in VOLATILE  # sessions die with their connections
+        kept = table not in VOLATILE  # sessions are worthless after their connections end
         streamed = dynamodb.StreamViewType.NEW_AND_OLD_IMAGES if table in STREAMED else None
         return dynamodb.Table(
             self,
@@ -52,15 +52,15 @@ class StorageStack(Stack):
         )
 
     def make_key(self) -> secretsmanager.ISecret:
-        """The operator's, or one of 64 hexadecimal digits, drawn by Secrets Manager: any number
-        below the curve's order is a key, and all but one in 2^128 draws are below it."""
+        """The operator's key, or one of 64 hexadecimal digits that Secrets Manager generates. Any
+        number from 1 to below the curve's order is a key: all but one in 2^128 random ones are."""
         if given := self._deployment.secret_key_arn:
             return secretsmanager.Secret.from_secret_complete_arn(self, "Key", given)
         return secretsmanager.Secret(
             self,
             "Key",
             secret_name=f"{self._deployment.prefix}key",
-            description="The owner's Nostr key: who has it is the agent",
+            description="The owner's Nostr key: anybody who has it can act as the agent",
             removal_policy=removal_policy(self._deployment),
             generate_secret_string=secretsmanager.SecretStringGenerator(
                 password_length=64,

@@ -1,4 +1,4 @@
-"""What a synthesis comes to: how many resources, and how large each package is."""
+"""A summary of a synthesis: the number of resources, and the size of the packages."""
 
 import json
 from collections.abc import Iterator

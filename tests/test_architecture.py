@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.imports import lambda_environment
+
 ROOT = Path(__file__).parents[1]
 LIBRARY = ROOT / "layers/farthing/python"
 
@@ -24,7 +26,6 @@ HOUSE = (
     {"context"},
     {"ports", "store"},
     {"settings"},
-    {"setting_values"},
     {"btp_nips", "aether"},
     {"ilp", "nostr"},
 )
@@ -118,6 +119,27 @@ def test_no_module_imports_itself_by_a_detour() -> None:
         pytest.fail(f"imports in a circle: {error.args[1]}")
 
 
+def test_every_module_is_of_use_to_a_function_a_job_or_one_machine() -> None:
+    """What only tests use does not belong into the layer."""
+    found = modules()
+    outside = [path for folder in ("functions", "glue_jobs", "infra")
+               for path in (ROOT / folder).rglob("*.py")]  # fmt: skip
+    used, open_ends = set[str](), outside
+    while open_ends:
+        named = imports(open_ends.pop())
+        new = {module for each in named for module in _with_packages(each)} & found.keys() - used
+        used |= new
+        open_ends += [found[module] for module in new]
+
+    assert found.keys() - used == {"farthing"}
+
+
+def _with_packages(module: str) -> Iterator[str]:
+    """`farthing.nostr.negentropy` stands for itself and for `farthing.nostr`."""
+    names = module.split(".")
+    yield from (".".join(names[:length]) for length in range(2, len(names) + 1))
+
+
 # These stand apart. The brake must work where the library does not, and talks to Lambda alone. The
 # check of a request's origin delays every connection, and compares two strings.
 WITHOUT_LIBRARY = {"brake", "origin"}
@@ -146,3 +168,23 @@ def test_the_verbs_load_without_aws() -> None:
     )
 
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("function", "spared"),
+    [
+        ("ilp", "farthing.connector.subscriptions"),
+        ("ilp", "farthing.ilp.stream_receiver"),
+        ("event", "farthing.store.paid_subscriptions"),
+        ("req", "farthing.store.paid_subscriptions"),
+    ],
+)
+def test_a_function_does_not_load_what_few_calls_need(function: str, spared: str) -> None:
+    script = f"import sys, functions.{function}.handler; print({spared!r} in sys.modules)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT, env=lambda_environment(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.strip() == "False"

@@ -1,17 +1,22 @@
 """Settings: read from the environment, refused by name, and never shown where they are secret."""
 
 import re
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from farthing.nostr.events import public_key_of
 from farthing.nostr.nip19 import Npub, Nsec, encode
-from farthing.setting_values import READERS
 from farthing.settings import InvalidSetting, Settings, declared, documentation
+from farthing.settings.values import READERS
 
 KEY = "0" * 63 + "1"
 PUBKEY = public_key_of(bytes.fromhex(KEY))
+
+
+def documented() -> list[tuple[str, str, str]]:
+    return [row for rows in documentation().values() for row in rows]
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -72,6 +77,11 @@ def test_each_type_is_read() -> None:
         ("FARTHING_PORT", "1.5"),
         ("FARTHING_PORT", "-1"),
         ("FARTHING_MAX_LIMIT", "-1"),
+        ("FARTHING_FEED_SECONDS", "0"),
+        ("FARTHING_FEED_SECONDS", str(2**63)),  # more than a socket can wait
+        ("FARTHING_FEED_RETRY_SECONDS", "0"),
+        ("FARTHING_BROADCAST_RETRY_SECONDS", str(2**63)),
+        ("FARTHING_BROADCAST_RELAYS", str(2**63)),
         ("FARTHING_MAX_LIMIT", str(2**64)),
         ("FARTHING_PRICE_PER_BYTE", str(2**64)),
         ("FARTHING_PRICE_KINDS", f'{{"1": {2**64}}}'),
@@ -155,7 +165,7 @@ def test_every_type_of_a_setting_has_a_reader() -> None:
 
 
 def test_each_description_can_be_read_alone() -> None:
-    for variable, _, about in documentation():
+    for variable, _, about in documented():
         assert about[0].isupper(), variable
         assert not re.match(r"(And|Or|But|Likewise|Also|That|Those|It|They)\b", about), variable
         assert not re.search(r"\b(likewise|one of them|on top of that)\b", about), variable
@@ -191,10 +201,13 @@ def test_writing_is_free_at_price_nought() -> None:
 
 
 def test_the_documentation_covers_every_setting() -> None:
-    rows = documentation()
+    rows = documented()
 
     assert [variable for variable, _, _ in rows] == [
         f"FARTHING_{setting.name.upper()}" for setting in declared()
     ]
     assert all(about for _, _, about in rows)
+    assert {setting.name for setting in declared()} == {each.name for each in fields(Settings)} - {
+        "deployed"
+    }
     assert ("FARTHING_PORT", "7777", "Port of the local server, for HTTP and WebSocket") in rows

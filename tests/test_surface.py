@@ -3,15 +3,26 @@
 That the templates have the same routes is tested in tests/infra/test_relay.py.
 """
 
+import asyncio
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from aiohttp import web
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.test_utils import make_mocked_request
 
 from farthing.handlers.web import CORS
 from farthing.nostr.messages import Verb
 from farthing.relay.verbs import VERBS
+from farthing.settings import Settings
 from farthing.surface import (
+    DEFAULT,
+    DEFAULT_FUNCTION,
     LOCAL_ROUTES,
     MESSAGES,
     ROUTES,
@@ -24,7 +35,8 @@ from farthing.surface import (
     functions,
     match,
 )
-from infra.local.server import packet_server
+from infra.local.server import packet_server, web_routes
+from infra.local.server.http_server import CLIENT
 from infra.permissions import TABLES
 from tests.test_architecture import WITHOUT_LIBRARY
 
@@ -33,6 +45,7 @@ WITH_PARAMETERS = (
     Route("GET", "/purse/{key}", "purse", ""),
     Route("POST", "/purse/{key}", "fill", ""),
     Route("GET", "/v1/subscriptions/{id}/events/{event}", "subscription", ""),
+    Route("DELETE", "/streams/{id+}", "streams", ""),
 )
 
 
@@ -82,6 +95,16 @@ def test_parameters_are_decoded_and_match_one_segment() -> None:
     assert found.parameters == {"id": "a/b c", "event": "\u20ac"}
 
 
+@pytest.mark.parametrize("path", ["a/b", "a%2Fb", "a//b/", "/", "a"])
+def test_a_last_parameter_may_match_all_that_is_left(path: str) -> None:
+    found = match("DELETE", f"/streams/{path}", WITH_PARAMETERS)
+    assert found is not None
+    assert found.key == "DELETE /streams/{id+}"
+    assert found.parameters == {"id": path.replace("%2F", "/")}
+    assert match("DELETE", "/streams/", WITH_PARAMETERS) is None
+    assert match("DELETE", "/streams", WITH_PARAMETERS) is None
+
+
 @pytest.mark.parametrize("path", ["/purse/", "/purse", "/purse/a/b", "purse/a", "//purse/a", ""])
 def test_a_path_of_another_form_matches_nothing(path: str) -> None:
     assert match("GET", path, WITH_PARAMETERS) is None
@@ -108,3 +131,52 @@ def test_the_short_way_of_packets_is_a_route() -> None:
     found = match("POST", packet_server.PATH)
     assert found is not None
     assert found.route.function == "ilp"
+
+
+class Inline:
+    """A runner that runs everything at once."""
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
+        done(work())
+
+
+def local_function(monkeypatch: pytest.MonkeyPatch, method: str, path: str) -> tuple[str, str]:
+    """The function that the local server calls for a request, and the route key that it gets."""
+
+    def load(name: str) -> web_routes.Handler:
+        # A handler that answers with its own name and with the route key in its event.
+        return lambda event, _: {"statusCode": 200, "body": f"{name} {event['routeKey']}"}
+
+    async def ordinary(*_: object) -> None: ...
+
+    def nothing(*_: object) -> None: ...
+
+    monkeypatch.setattr(web_routes, "load_handler", load)
+    settings: Any = Settings(aether=True)
+    run, meter = Inline(), Mock()
+    served = web_routes.WebRoutes(settings, run, run, meter, ordinary, nothing, nothing)
+    request = make_mocked_request(method, path, payload=EMPTY_PAYLOAD)
+    request[CLIENT] = "192.0.2.1"
+    answer = asyncio.run(served.answer(request))
+    assert isinstance(answer, web.Response) and answer.text is not None
+    function, _, key = answer.text.partition(" ")
+    return function, key
+
+
+@pytest.mark.filterwarnings("ignore::aiohttp.web.NotAppKeyWarning")
+@pytest.mark.parametrize(
+    ("key", "function"), [(key, route.function) for route in ROUTES for key in route.keys]
+)
+def test_the_local_server_calls_the_function_of_each_route(
+    monkeypatch: pytest.MonkeyPatch, key: str, function: str
+) -> None:
+    method, path = key.split(" ")
+    asked = re.sub(r"\{\w+\+?\}", "some", path)
+    assert local_function(monkeypatch, method, asked) == (function, key)
+
+
+@pytest.mark.filterwarnings("ignore::aiohttp.web.NotAppKeyWarning")
+def test_the_local_server_calls_the_default_function_for_no_route(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert local_function(monkeypatch, "GET", "/nowhere") == (DEFAULT_FUNCTION, DEFAULT)

@@ -21,8 +21,19 @@ function ecdh(pubkey) {
   return curve.computeSecret(`02${pubkey}`, 'hex')
 }
 
+function parseEvent(json) {
+  try {
+    return JSON.parse(json)
+  } catch {
+    throw new PaymentFailed('expected a signed event as JSON on stdin')
+  }
+}
+
 try {
-  const event = JSON.parse(await text(process.stdin))
+  if (!relay || !maxAmount || !token) {
+    throw new PaymentFailed('expected FARTHING_TOKEN, the URL of a relay and the most to pay')
+  }
+  const event = parseEvent(await text(process.stdin))
   const receipt = await pay(relay, event, { token, maxAmount, ecdh: secret && ecdh })
   const fulfillment = Buffer.from(receipt.fulfillment).toString('hex')
   console.log(JSON.stringify({ ...receipt, amount: String(receipt.amount), fulfillment, data: undefined }, null, 2))

@@ -1,4 +1,4 @@
-"""$connect: note the connection, and its challenge, or that it speaks Aether."""
+"""$connect: store the connection, with its challenge or with the mark that it speaks Aether."""
 
 from farthing.handlers import runtime
 from farthing.handlers.calls import Event, Response
@@ -19,5 +19,5 @@ def handler(event: Event, _context: object) -> Response:
     offered = agent.settings.aether and offers_aether(event)
     marked = offered or (agent.settings.aether and opens_aether(event))
     connect(agent, context["connectionId"], context.get("domainName", ""), is_aether=marked)
-    # What was offered has to be chosen, or browsers hang up.
+    # Browsers close the connection unless the offered subprotocol is chosen.
     return {**DONE, "headers": {SUBPROTOCOL_HEADER: AETHER_SUBPROTOCOL}} if offered else DONE

@@ -1,4 +1,4 @@
-"""POST /v1/purses/{key}/credits: a payment processor tells what was paid for a purse."""
+"""POST /v1/purses/{key}/credits: a payment processor reports a payment into a purse."""
 
 from farthing.connector.purse_accounts import credit_purse
 from farthing.context import Agent

@@ -1,4 +1,4 @@
-"""$default: whatever the route selection did not recognise, which may be any verb at all."""
+"""$default: messages that the route selection did not recognise. They may have any verb."""
 
 from farthing.handlers.sockets import message_handler
 from farthing.relay.verbs import VERBS

@@ -1,4 +1,4 @@
-"""Queue of wakes: to paid subscriptions, by packets to their owners' addresses."""
+"""Queue of wakes: deliver events of paid subscriptions, by packets to their owners' addresses."""
 
 from farthing.btp_nips.identity import Owner
 from farthing.connector.subscriptions.pushing import deliver

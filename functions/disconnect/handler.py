@@ -1,4 +1,4 @@
-"""$disconnect: forget the connection. Best effort by API Gateway's word; the rest expires."""
+"""$disconnect: forget the connection. API Gateway may not send it; the records expire then."""
 
 from farthing.handlers import runtime
 from farthing.handlers.calls import Event, Response

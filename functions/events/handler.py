@@ -1,31 +1,37 @@
-"""POST /v1/events: an event of Nostr or of Aether by plain HTTP. It is stored where it is free, or
-paid from the purse of the key that has signed the request (NIP-98), and else answered with its
-price."""
+"""POST /v1/events: store a Nostr or Aether event by plain HTTP, or answer with its price.
 
-from farthing.connector.purse_accounts import signed_by
-from farthing.connector.submit import is_aether, submit_event
+An event is stored if it is free, or if the purse of the key that has signed the request (NIP-98)
+pays for it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from farthing.connector.submit import (
+    bare_event,
+    for_both_protocols,
+    is_aether,
+    submit_event,
+)
 from farthing.context import Agent
 from farthing.handlers.calls import Event, Response
+from farthing.handlers.signed import signed_by
 from farthing.handlers.web import body_of, header, json_answer, json_body, url_of, web_handler
-from farthing.ports.http import BadRequest, HttpError
+from farthing.ports.http import HttpError
 
 
 @web_handler
 def handler(agent: Agent, event: Event) -> Response:
     try:
-        body = json_body(event, agent.settings.max_message_length)
+        body: Mapping[str, Any] = json_body(event, agent.settings.max_message_length)
         if is_aether(agent, body):
-            # Loaded where it is needed: its libraries take their time.
-            from farthing.handlers.aether_web import publish_answer
+            # Imported here, because its libraries load slowly.
+            from farthing.handlers.aether_events import publish_answer
 
             return publish_answer(agent, event, body)
-        if "id" not in body:
-            raise BadRequest("expected an event with an id (Nostr) or an event_id (Aether)")
+        body = bare_event(body)
     except HttpError as error:
-        # Nobody knows whose it would have been: either can read the answer.
-        code = "too_large" if error.status == 413 else "invalid_message"
-        more = {"accepted": False, "error": code, "message": str(error)}
-        raise HttpError(error.status, str(error), more) from None
+        raise for_both_protocols(error) from None
     authorization = header(event, "authorization")
     keys: tuple[str, ...] = ()
     if authorization:

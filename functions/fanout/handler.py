@@ -1,6 +1,6 @@
-"""Stream of the events table: new events to the subscriptions that want them."""
+"""Stream of the events table: send new events to the subscriptions that match them."""
 
-from farthing.handlers.streams import new_events, stream_handler
+from farthing.handlers.streams import placed_events, stream_handler
 from farthing.relay.fan_out import fan_out_all
 
-handler = stream_handler(new_events, fan_out_all)
+handler = stream_handler(placed_events, lambda agent, new: fan_out_all(agent, *new))

@@ -1,7 +1,7 @@
-"""CloudFormation asks who the agent is: the public keys that go with the owner's secret one.
+"""Tell CloudFormation the agent's public keys, which are derived from the owner's secret key.
 
-What else follows from the secret key, and is secret too, goes into an encrypted parameter.
-Functions that serve encrypted sockets read it there, and never hold the owner's key.
+Secret keys that are derived from it go into an encrypted parameter. Functions that serve encrypted
+sockets read this parameter, and never hold the owner's key.
 """
 
 import json
@@ -30,9 +30,9 @@ def handler(event: Event, _context: object) -> Response:
     try:
         answer["Data"] = _identity(event["RequestType"])
     except Exception as error:
-        log.exception("the agent's keys could not be told")
+        log.exception("the agent's keys could not be computed or stored")
         answer |= {"Status": "FAILED", "Reason": f"{type(error).__name__}, see the function's log"}
-    # CloudFormation waits for this and for nothing else: also where something has failed.
+    # CloudFormation waits for this answer, also after a failure.
     urllib3.request("PUT", event["ResponseURL"], body=json.dumps(answer), headers={})
     return answer
 

@@ -1,4 +1,4 @@
-"""POST /ilp: packets from peers (ILP over HTTP), and the replies that go by callback."""
+"""POST /ilp: packets from peers (ILP over HTTP), and replies that are sent by callback."""
 
 from farthing.aws.outbound import CALLBACK, LambdaOutbound
 from farthing.connector.requests import receive_packet

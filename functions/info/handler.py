@@ -19,13 +19,17 @@ def handler(agent: Agent, event: Event) -> Response:
         return answer_unmatched(method_of(event), path_of(event))
     if path_of(event) == "/healthz":
         return json_answer(200, {"status": "ok"})
-    if NOSTR_JSON in header(event, "accept"):
-        return json_answer(200, _information(agent), NOSTR_JSON)
-    return answer(
-        200,
-        f"{settings_in_force(agent).name}: a Nostr relay and Interledger connector.\n"
-        f"Connect a Nostr client to this URL, or ask for {NOSTR_JSON}.\n",
-    )
+    accepted = header(event, "accept").lower()
+    if NOSTR_JSON in accepted or "text/" not in accepted:
+        response = json_answer(200, _information(agent), NOSTR_JSON)
+    else:
+        response = answer(
+            200,
+            f"{settings_in_force(agent).name}: a Nostr relay and Interledger connector.\n"
+            f"Connect a Nostr client to this URL, or ask for {NOSTR_JSON}.\n",
+        )
+    response["headers"]["Vary"] = "Accept"
+    return response
 
 
 def _information(agent: Agent) -> dict[str, Any]:

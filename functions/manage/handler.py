@@ -13,7 +13,7 @@ _MOST = 64 * 1024
 
 @web_handler
 def handler(agent: Agent, event: Event) -> Response:
-    if header(event, "content-type").partition(";")[0].strip() != MEDIA_TYPE:
+    if header(event, "content-type").partition(";")[0].strip().lower() != MEDIA_TYPE:
         raise HttpError(415, f"expected the media type {MEDIA_TYPE}")
     check_owner(agent, event)
     try:

@@ -1,7 +1,7 @@
-"""Both APIs ask whether a request has come by way of CloudFront, and from which viewer.
+"""Authorizer of both APIs: checks that a request came through CloudFront, and names the viewer.
 
-The distribution shows a secret that only it and this function know. The answer names the viewer's
-address for the access log and for the handlers behind: `requestContext.authorizer`.
+The distribution sends a secret that only CloudFront and this function know. The answer has the
+viewer's address, for the access log and for the handlers: `requestContext.authorizer`.
 """
 
 import hmac

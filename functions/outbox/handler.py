@@ -1,6 +1,6 @@
-"""On a schedule: broadcast what the owner publishes, and attempt the deliveries that are due."""
+"""On a schedule: wake the outbox for deliveries that are due and got no wake."""
 
-from farthing.agent.rounds import deliver_broadcasts
+from farthing.agent.broadcast import wake_outbox
 from farthing.handlers.calls import scheduled_handler
 
-handler = scheduled_handler(deliver_broadcasts)
+handler = scheduled_handler(wake_outbox)

@@ -1,5 +1,4 @@
-"""GET /purse/{key}, /purse and /.well-known/pay: a payment pointer for wallets (SPSP), a page for
-people."""
+"""GET /purse/{key}, /purse, /.well-known/pay: payment pointer for wallets (SPSP), or a page."""
 
 from farthing.connector.purse_accounts import find_key, spsp_answer
 from farthing.connector.purse_page import HEADERS, purse_page, purses_page
@@ -15,7 +14,6 @@ from farthing.handlers.web import (
     web_handler,
 )
 from farthing.ilp import spsp
-from farthing.relay.purses import page_of
 
 OWNERS = "/.well-known/pay"
 
@@ -27,7 +25,7 @@ def handler(agent: Agent, event: Event) -> Response:
     if not named and path_of(event) != OWNERS:
         chosen = query_value(event, "key").strip()
         if chosen:
-            return redirect(page_of(settings, find_key(chosen)))
+            return redirect(settings.purse_url(find_key(chosen)))
         return html_answer(200, purses_page(settings), HEADERS)
     key = find_key(named) if named else settings.pubkey
     if accepts(event, spsp.MEDIA_TYPE):

@@ -1,8 +1,9 @@
-"""GET /v1/purses/{key}: what a purse holds, for its own key and for the owner (NIP-98)."""
+"""GET /v1/purses/{key}: balance and movements of a purse, for its key and the owner (NIP-98)."""
 
-from farthing.connector.purse_accounts import find_key, show_purse, signed_by
+from farthing.connector.purse_accounts import find_key, show_purse
 from farthing.context import Agent
 from farthing.handlers.calls import Event, Response
+from farthing.handlers.signed import signed_by
 from farthing.handlers.web import (
     header,
     json_answer,

@@ -1,4 +1,4 @@
-"""Stream of the change log: new entries to live CHANGES subscriptions."""
+"""Stream of the change log: send new entries to live CHANGES subscriptions."""
 
 from farthing.handlers.streams import new_entries, stream_handler
 from farthing.relay.fan_out import push_all

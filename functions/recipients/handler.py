@@ -1,4 +1,4 @@
-"""Queue of recipients: an event to a part of the many that want it."""
+"""Queue of recipients: send an event to one part of its many subscribers."""
 
 from farthing.aws.recipients import read_part
 from farthing.handlers import runtime

@@ -1,4 +1,4 @@
-"""Stream of the events table: a number for every stored event."""
+"""Stream of the events table: give every stored event a number."""
 
 from farthing.handlers.streams import arrivals, stream_handler
 from farthing.relay.sequence import number_all

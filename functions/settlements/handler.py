@@ -1,4 +1,4 @@
-"""POST /accounts/{id}/settlements: a settlement engine tells what a peer has paid (RFC 0038)."""
+"""POST /accounts/{id}/settlements: a settlement engine reports a peer's payment (RFC 0038)."""
 
 from farthing.connector.settlement import check_engine, receive_settlement
 from farthing.context import Agent

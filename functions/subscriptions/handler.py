@@ -1,4 +1,4 @@
-"""POST /v1/subscriptions and DELETE /v1/subscriptions/{id}: what an event stream is about."""
+"""POST /v1/subscriptions, DELETE /v1/subscriptions/{id+}: open or end an Aether subscription."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""On a schedule: release the holds of packets that have expired, end paid subscriptions."""
+"""On a schedule: release holds of expired packets, and end expired paid subscriptions."""
 
 from farthing.agent.sweep import sweep
 from farthing.handlers.calls import scheduled_handler

@@ -1,6 +1,6 @@
-"""On a schedule, and once after a deployment: what the agent does by itself."""
+"""On a schedule, and once after a deployment: the agent's regular work."""
 
-from farthing.agent.upkeep import keep_up
+from farthing.agent.upkeep import run_duties
 from farthing.handlers.calls import scheduled_handler
 
-handler = scheduled_handler(keep_up)
+handler = scheduled_handler(run_duties)

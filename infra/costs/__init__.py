@@ -1,1 +1,1 @@
-"""What a deployment costs: measured amounts, times prices of one dated table."""
+"""What a deployment costs: measured amounts, multiplied by the prices of one dated table."""

@@ -1,4 +1,4 @@
-"""Amounts and what they come to."""
+"""Used amounts, and their costs."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,7 +19,8 @@ def total(usage: Usage, prices: Prices) -> int:
 
 
 def total_beyond_free(usage: Usage, prices: Prices) -> int:
-    """The same in an account that does nothing else: what is free each month is not counted."""
+    """Picodollars in an account that does nothing else: the free amounts of each month are not
+    counted."""
     return sum(prices[unit].beyond_free(amount) for unit, amount in usage.items())
 
 
@@ -31,6 +32,6 @@ def by_service(usage: Usage, prices: Prices) -> dict[Service, int]:
 
 
 def dollars(picodollars: int) -> str:
-    """With cents, rounded to the nearest."""
+    """Dollars and cents, rounded to the nearest cent."""
     cents = (picodollars + PICO // 200) // (PICO // 100)
     return f"{cents // 100:,}.{cents % 100:02}"

@@ -1,6 +1,6 @@
-"""What a deployment uses when nobody uses it: what its templates hold, and what runs by its clocks.
+"""What a deployment uses without any clients: its resources and its scheduled calls.
 
-The amounts are those of a month of thirty days.
+The amounts are for a month of thirty days.
 """
 
 import json
@@ -21,8 +21,8 @@ _HOURS_A_DAY = 24
 _BANDED = 3  # metrics of an alarm on an anomaly: the metric and the band's two edges
 _GIGABYTE = 10**9
 _DASHBOARD = "AWS::CloudWatch::Dashboard"
-# Assumed: how long a job runs over little, once its export is there. Glue charges for a minute or
-# more, by the second.
+# Assumed: how long a job runs over little data, once its export exists. Glue charges by the second,
+# for at least a minute.
 JOB_SECONDS = 90
 _DPUS = {"G.1X": 1, "G.2X": 2, "G.4X": 4, "G.8X": 8}
 _RATE = re.compile(r"rate\((\d+) minutes?\)")
@@ -32,12 +32,12 @@ Resource = Mapping[str, Any]
 
 
 class NoTemplates(Exception):
-    """There is nothing to read the deployment from."""
+    """There are no templates to read the deployment from."""
 
 
 @dataclass(frozen=True)
 class Templates:
-    """The resources of each stack, by logical id: two stacks may use the same one."""
+    """The resources of each stack, by logical id. Two stacks may use the same id."""
 
     stacks: Sequence[Mapping[str, Resource]]
 
@@ -82,7 +82,7 @@ def _called(stack: Mapping[str, Resource], properties: object, prefix: str) -> s
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that costs, idle or not."""
+    """One line of the bill: a name, and what it uses."""
 
     name: str
     usage: Usage
@@ -110,7 +110,7 @@ def _number(templates: Templates, name: str, kind: str, unit: Unit) -> Line:
 
 
 def _dashboard(board: Resource) -> Unit:
-    """Which of two prices it has, by its number of metrics."""
+    """The unit of a dashboard, which has one of two prices by its number of metrics."""
     parts = board["DashboardBody"]["Fn::Join"][1]
     body = json.loads("".join(part if isinstance(part, str) else "known-later" for part in parts))
     metrics = sum(len(widget["properties"].get("metrics", ())) for widget in body["widgets"])
@@ -130,7 +130,7 @@ def _alarm_metrics(alarm: Resource) -> int:
 def _calls(templates: Templates, prefix: str, by_clock: Mapping[str, Measured]) -> Iterator[Line]:
     for stack, rule in templates.with_stack("AWS::Events::Rule"):
         if "ScheduleExpression" not in rule:
-            continue  # waits for something to happen, which costs nothing
+            continue  # the rule waits for an event, which costs nothing
         name = _called(stack, rule["Targets"], prefix)
         every = _RATE.fullmatch(rule["ScheduleExpression"])
         assert every is not None, rule["ScheduleExpression"]
@@ -144,7 +144,7 @@ def _calls(templates: Templates, prefix: str, by_clock: Mapping[str, Measured]) 
 
 
 def _runs(schedule: str) -> int:
-    """How often a month, of a daily hour or every so many hours."""
+    """Runs per month of a schedule, which is daily or every so many hours."""
     found = _CRON.fullmatch(schedule)
     assert found is not None, schedule
     _, every, hours = found[1].partition("/")

@@ -1,7 +1,7 @@
-"""What the relay's verbs use, measured by running them: an agent in memory does each of them a
-hundred times, and a counting engine, a meter and a clock look on.
+"""What the relay's verbs use, measured by running them: an agent in memory runs each verb a hundred
+times, and a counting engine, a meter and a clock measure it.
 
-What cannot be measured without AWS is assumed, and stands below.
+Amounts that cannot be measured without AWS are assumed below.
 """
 
 import io
@@ -20,14 +20,16 @@ import orjson
 from farthing.aether import keys, messages, noise
 from farthing.aether.events import sign_event as sign_aether
 from farthing.aether.messages import Envelope, Format
-from farthing.agent.rounds import deliver_broadcasts, read_feeds
-from farthing.agent.upkeep import keep_up
+from farthing.agent.broadcast import answer_wake, broadcast, wake_outbox
+from farthing.agent.feeds import read_feeds
+from farthing.agent.upkeep import run_duties
 from farthing.aws.meter import PowertoolsMeter
 from farthing.btp_nips.codec import encode as encode_message
 from farthing.btp_nips.conditions import delivery_fulfillment
 from farthing.btp_nips.identity import key_owner
-from farthing.btp_nips.messages import Metadata, Model, Req
+from farthing.btp_nips.messages import Metadata, Req
 from farthing.btp_nips.messages import Payment as BtpPayment
+from farthing.btp_nips.models import Model
 from farthing.connector.client import PreparedPayment, RelayTerms, prepare_payment
 from farthing.connector.requests import OCTETS, receive_packet
 from farthing.connector.subscriptions.pushing import deliver
@@ -56,29 +58,30 @@ from farthing.relay.verbs import VERBS
 from farthing.settings import Settings
 from farthing.store.attributes import item_size
 from farthing.store.changes import MOST_AT_ONCE, Arrival
-from farthing.store.counting import CountingEngine
 from farthing.store.ledger import Peer, hash_token
 from farthing.store.memory import MemoryEngine
+from farthing.store.outbox import DeliveryState
 from farthing.store.table import VOLATILE, Item, Put, TransactWrite
 from farthing.surface import ANSWERED
 from infra.costs.bill import Usage
+from infra.costs.counting import CountingEngine
 from infra.costs.prices import Unit
 
-# Assumed. A vCPU at full speed is what a function of 1,769 MB has, by Lambda's documentation.
+# Assumed. By Lambda's documentation, a function of 1,769 MB has one full vCPU.
 FULL_CORE_MB = 1769
-# A request to DynamoDB or to a connection, from a function: the wait, and the CPU to sign and read.
+# For a request from a function to DynamoDB or to a connection: the wait, and the CPU time.
 ROUND_TRIP_MICROSECONDS = 5_000
 POST_MICROSECONDS = 10_000
 REQUEST_CPU_MICROSECONDS = 1_000
 POSTS_SIDE_BY_SIDE = 16
-# What Lambda writes about each call, and the APIs about each request and message.
+# Bytes that Lambda logs for each call, and the APIs for each request and message.
 PLATFORM_LOG_BYTES = 400
 ACCESS_LOG_BYTES = 250
 # The head and the body of a stream's answer without events.
 STREAM_BYTES = 600
-# The function that checks which way a connection has come, assumed: megabytes and milliseconds.
+# Assumed for the function that checks the origin of a connection: megabytes and milliseconds.
 ORIGIN_MEGABYTES, ORIGIN_MILLISECONDS = 256, 5
-# What DynamoDB adds to an item that it stores.
+# Bytes that DynamoDB adds to each stored item.
 ITEM_BYTES = 100
 
 MILLION = 10**6
@@ -101,7 +104,7 @@ def _clock() -> float:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the functions run: megabytes by name, and whether CloudFront stands before them."""
+    """The functions' megabytes by name, and whether CloudFront is in front of them."""
 
     memory: Mapping[str, int]
     edge: bool = True
@@ -109,16 +112,17 @@ class Place:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a million of something use, and which custom metrics they publish."""
+    """What a million operations use, and which custom metrics they publish."""
 
     usage: Usage
     metrics: frozenset[str] = frozenset()
 
 
 class _Clients:
-    """The port to clients: takes every frame and remembers how many, and how long."""
+    """The port to clients: accepts every frame and records its length."""
 
     carries_replies = False
+    frames_fail_alone = True
 
     def __init__(self) -> None:
         self.frames: list[int] = []
@@ -141,7 +145,7 @@ class _Clients:
 
 
 class _Subscriber:
-    """The port to other connectors: fulfils what is delivered to a subscriber with its key."""
+    """The port to other connectors: fulfils deliveries with the subscriber's key."""
 
     def __init__(self, relay: str) -> None:
         self._relay = bytes.fromhex(relay)
@@ -155,21 +159,47 @@ class _Subscriber:
     ) -> None: ...
 
 
+class _Hub:
+    """A relay that we pay: its information document, its connector and its key."""
+
+    KEY = bytes([3] * 32)
+    URL = "wss://hub.example"
+    PRICE = 10
+
+    def __init__(self) -> None:
+        self.pubkey = sign_event(self.KEY, kind=1, content="", created_at=0, tags=()).pubkey
+
+    def information(self, _url: str, _seconds: float) -> Mapping[str, object]:
+        ilp = {"address": "g.hub", "endpoint": "https://hub.example/ilp",
+               "asset_code": "USD", "asset_scale": 9}  # fmt: skip
+        fees = {"publication_per_byte": {"amount": self.PRICE}}
+        return {"ilp": ilp, "fees": fees, "self": self.pubkey}
+
+    def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
+        data = decode_prepare(body).data
+        fulfillment = author_fulfillment(_OWNER, bytes.fromhex(self.pubkey), data)
+        return Response(200, encode(Fulfill(fulfillment)))
+
+    def call_back(
+        self, url: str, headers: Mapping[str, str], body: bytes, seconds: float
+    ) -> None: ...
+
+
 class _Weighed(MemoryEngine):
-    """Knows how many bytes it keeps for good."""
+    """Counts the bytes that it keeps permanently."""
 
     kept = 0
 
-    def _apply(self, write: TransactWrite) -> Item | None:
+    def _apply(self, write: TransactWrite, standing: Item | None) -> Item | None:
         if isinstance(write, Put) and write.table not in VOLATILE:
             old = self.get(write.table, write.pk, write.sk)
             before = item_size(write.pk, write.sk, old) + ITEM_BYTES if old else 0
             self.kept += item_size(write.pk, write.sk, write.item) + ITEM_BYTES - before
-        return super()._apply(write)
+        return super()._apply(write, standing)
 
 
 class _NoiseClient:
-    """A connection with a Noise session, whose frames can be made beforehand."""
+    """A connection with a Noise session. Its frames can be made before the measurement."""
 
     def __init__(
         self, agent: Agent, name: str, send: Callable[[str, str], str | bytes | None]
@@ -202,7 +232,7 @@ class _NoiseClient:
 
 
 class Scene:
-    """One relay in memory, and everything that is done to it."""
+    """One relay in memory, and all measured operations on it."""
 
     def __init__(self, place: Place, settings: Settings) -> None:
         self._place = place
@@ -220,12 +250,12 @@ class Scene:
         self._moment = self.agent.now_ms
         self._numbers = iter(range(10**9))
         self.agent.ledger.add_peer(Peer("payer", hash_token(_TOKEN)))
-        self._pay(self._packet(), [])  # a balance stands from now on
+        self._pay(self._packet(), [])  # so that the balance item exists
         with redirect_stdout(io.StringIO()):
             self._flush()
 
     def _run(self, function: str, calls: Sequence[Callable[[], object]]) -> Measured:
-        """What a million such calls of a function use."""
+        """Run the calls of a function, and compute what a million such calls use."""
         memory = self._place.memory[function]
         cpu, logged, metrics = [], 0, set()
         self.engine.reset()
@@ -262,10 +292,10 @@ class Scene:
 
     def _flush(self) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Powertools', when there is nothing to publish
+            warnings.simplefilter("ignore")  # Powertools warns if there is nothing to publish
             self.agent.meter.flush()  # type: ignore[attr-defined]
 
-    # What clients do
+    # Operations of clients
 
     def _note(self) -> Event:
         number = next(self._numbers)
@@ -288,7 +318,7 @@ class Scene:
         return name
 
     def _answer(self, connection: str, *parts: object) -> str | bytes:
-        """What the route's response carries back; answers of other routes are posted."""
+        """The answer in the route's response; empty if the route posts its answers."""
         answer = self._frame(connection, *parts) or ""
         if answer and parts[0] not in ANSWERED:
             self._clients.post(connection, [answer])
@@ -323,7 +353,7 @@ class Scene:
         return run
 
     def free_write(self) -> Measured:
-        """EVENT of the owner, who pays nothing."""
+        """EVENT of the owner, which is free."""
         events = [
             sign_event(_OWNER, kind=1, content=f"{_TEXT} {number:09}", tags=_TAGS,
                        created_at=self.agent.now - number)
@@ -332,7 +362,7 @@ class Scene:
         return self._message("event", [("EVENT", event.as_dict()) for event in events])
 
     def purse_write(self) -> Measured:
-        """EVENT of somebody who is logged in, paid from the author's purse."""
+        """EVENT on a connection that is logged in, paid from the author's purse."""
         notes = [self._note() for _ in range(_TURNS)]
         author = notes[0].pubkey
         self.agent.purses.grant(author, 10**15, self.agent.now_ms, "cost")
@@ -350,7 +380,7 @@ class Scene:
         return self._message("req", [("REQ", "r", asked) for _ in range(_TURNS // 10)])
 
     def subscription(self) -> Measured:
-        """REQ that waits for what is new, and its CLOSE."""
+        """REQ for new events only, and its CLOSE."""
         asked = {"authors": ["d" * 64], "limit": 0}
         opened = self._message("req", [("REQ", str(n % 10), asked) for n in range(_TURNS)])
         closed = self._message("close", [("CLOSE", str(n % 10)) for n in range(_TURNS)])
@@ -363,7 +393,7 @@ class Scene:
         return self._message("count", [("COUNT", "c", asked)] * (_TURNS // 10))
 
     def sync(self) -> Measured:
-        """NEG-OPEN of someone who has the same events, and NEG-CLOSE."""
+        """NEG-OPEN of a client that has the same events, and NEG-CLOSE."""
         SEALED.clear()  # of other scenes in this process
         notes = [self._note() for _ in range(_SYNCED)]
         self._save(notes)
@@ -376,7 +406,7 @@ class Scene:
         return Measured(opened.usage + closed.usage)
 
     def connection(self) -> Measured:
-        """Opened, challenged with its first message, and closed."""
+        """A connection that is opened, gets its challenge with the first message, and is closed."""
         names = [f"passing {number}" for number in range(_TURNS)]
         opened = self._run("connect", [partial(connect, self.agent, n, _HOST) for n in names])
         first = self._run("close", [partial(self._frame, n, "CLOSE", "x") for n in names])
@@ -419,7 +449,7 @@ class Scene:
             run.usage[Unit.EDGE_BYTES] += MILLION * STREAM_BYTES
         return run
 
-    # What peers do
+    # Operations of peers
 
     def paid_write(self) -> Measured:
         """POST /ilp: a note with two tags, and its payment."""
@@ -454,7 +484,7 @@ class Scene:
         """Bytes that a payer pays for."""
         return len(self._payment().prepare.data)
 
-    # What follows from a stored event
+    # Work after an event is stored
 
     def store(self, number: int) -> list[Event]:
         notes = [self._note() for _ in range(number)]
@@ -466,7 +496,7 @@ class Scene:
             self.agent.events.save(note)
 
     def numbering(self, at_once: int = 1) -> Measured:
-        """A million events numbered, so many by each call."""
+        """A million events numbered, with this many events in each call."""
         batches = [
             [_arrival(note) for note in self.store(at_once)] for _ in range(_TURNS // at_once)
         ]
@@ -477,7 +507,7 @@ class Scene:
         return self.numbering(MOST_AT_ONCE)
 
     def looking_for_subscriptions(self) -> Measured:
-        """The fan-out of an event that nobody waits for."""
+        """The fan-out of an event that no subscription matches."""
         notes = [self._note() for _ in range(_TURNS)]
         return self._run("fanout", [partial(fan_out, self.agent, [n]) for n in notes])
 
@@ -509,8 +539,33 @@ class Scene:
         total = sum((run.usage for run in runs), Counter[Unit]())
         return Measured(Counter({unit: -(-each // len(runs)) for unit, each in total.items()}))
 
+    def placement(self) -> Measured:
+        """One event of the owner at one relay that is paid for it, by a wake of the outbox."""
+        hub = _Hub()
+        hubs = replace(
+            self.agent.settings, broadcast_hubs=(hub.URL,), broadcast_shares={"hubs": 100}
+        )
+        agent = replace(self.agent, settings=hubs, relays=hub, outbound=hub)  # type: ignore[arg-type]
+        agent.ledger.add_peer(
+            Peer("hub", hash_token("of a hub"), "g.hub", "https://hub.example/ilp",
+                 pubkey=hub.pubkey)
+        )  # fmt: skip
+        calls = []
+        for number in range(_TURNS // 5):
+            note = sign_event(
+                _OWNER, kind=1, content=f"{_TEXT} {number:09}", tags=_TAGS,
+                created_at=agent.now - number,
+            )  # fmt: skip
+            agent.events.save(note)
+            broadcast(agent, note)
+            calls.append(partial(answer_wake, agent, note.id))
+        measured = self._run("broadcasts", calls)
+        (*_, last) = agent.outbox.broadcasts(len(calls))
+        assert [each.state for each in last.deliveries] == [DeliveryState.STORED], last
+        return measured
+
     def delivery(self) -> Measured:
-        """What one more subscription that wants the event adds to its fan-out."""
+        """The additional use of a fan-out for each subscription that matches the event."""
         alone = self.looking_for_subscriptions().usage
         for number in range(_SUBSCRIBERS):
             name = self._connected(f"reader {number}")
@@ -534,7 +589,7 @@ class Scene:
             number_events(self.agent, [_arrival(note)])
             last = self.agent.changes.last_number()
             new = list(self.agent.changes.between(last - 1, last))
-            # One by one: a feed is brought to the log's end, wherever that is.
+            # One by one, because a push sends a feed everything up to the end of the log.
             used += self._run("push", [partial(push_changes, self.agent, new)]).usage
         disconnect(self.agent, name)
         return Measured(Counter({unit: -(-each // _TURNS) for unit, each in used.items()}))
@@ -549,7 +604,7 @@ class Scene:
         self.store(1)
         return paid_and_another - (self._stored.kept - before)
 
-    # By the clock
+    # Scheduled calls
 
     def sweep(self) -> Measured:
         def sweep() -> None:
@@ -560,17 +615,17 @@ class Scene:
         return self._run("sweeper", [sweep] * _TURNS)
 
     def outbox(self) -> Measured:
-        """A look at an empty outbox."""
-        return self._run("outbox", [lambda: deliver_broadcasts(self.agent)] * _TURNS)
+        """A run of the outbox with nothing due."""
+        return self._run("outbox", [lambda: wake_outbox(self.agent)] * _TURNS)
 
     def feeds(self) -> Measured:
-        """A round of an agent that reads nobody."""
+        """A run of an agent that reads no relays."""
         return self._run("feeds", [lambda: read_feeds(self.agent)] * _TURNS)
 
     def upkeep(self) -> Measured:
         """A round of an agent that follows nobody."""
-        keep_up(self.agent)
-        return self._run("upkeep", [lambda: keep_up(self.agent)] * (_TURNS // 5))
+        run_duties(self.agent)
+        return self._run("upkeep", [lambda: run_duties(self.agent)] * (_TURNS // 5))
 
 
 def _arrival(event: Event) -> Arrival:
@@ -605,6 +660,6 @@ def _per_million(amount: int, number: int) -> int:
 
 
 def _log_access(usage: Usage, lines: int = 1) -> None:
-    """What the APIs write about a million of something."""
+    """Add the access log of a million requests."""
     for unit in (Unit.LOGGED_BYTES, Unit.KEPT_LOG_BYTES):
         usage[unit] += MILLION * lines * ACCESS_LOG_BYTES

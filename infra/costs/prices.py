@@ -1,7 +1,7 @@
-"""What AWS charges: list prices of us-east-1, on demand, first tier, as known on the date below.
+"""AWS's list prices: us-east-1, on demand, first tier, as known on the date below.
 
-The one place with prices. Another region, or a later day: `farthing cost --prices FILE`, JSON of
-`{"write_units": {"dollars": "0.71", "per": 1000000}}`, for as many of them as differ.
+Prices are only here. For another region or a later date, `farthing cost --prices FILE` reads JSON
+such as `{"write_units": {"dollars": "0.71", "per": 1000000}}`, with the prices that differ.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 AS_OF = "2026-11-18"
 REGION = "us-east-1"
 FREE_DASHBOARD_METRICS = 50  # of each dashboard that is free
-PICO = 10**12  # a dollar in the unit that amounts of money are kept in
+PICO = 10**12  # picodollars in a dollar; amounts of money are in picodollars
 
 _MILLION = 10**6
 _GIGABYTE = 10**9
@@ -23,7 +23,7 @@ _HOUR = 3600
 
 
 class Unit(StrEnum):
-    """What is counted, and charged for."""
+    """The units that are counted and billed."""
 
     WRITE_UNITS = "write_units"
     READ_UNITS = "read_units"
@@ -43,7 +43,7 @@ class Unit(StrEnum):
     METRICS = "metrics"  # for a month, like all below
     ALARMS = "alarms"  # by the metric
     DASHBOARDS = "dashboards"
-    LARGE_DASHBOARDS = "large_dashboards"  # of more metrics than a free one may have
+    LARGE_DASHBOARDS = "large_dashboards"  # with more metrics than a free one may have
     SECRETS = "secrets"
     KEYS = "keys"
     SCHEDULER_CALLS = "scheduler_calls"
@@ -52,7 +52,7 @@ class Unit(StrEnum):
 
 
 class Service(StrEnum):
-    """As a bill has it."""
+    """The services of the bill."""
 
     DYNAMODB = "DynamoDB"
     LAMBDA = "Lambda"
@@ -63,12 +63,12 @@ class Service(StrEnum):
 
 
 class InvalidPrices(ValueError):
-    """A file of prices that cannot be used; the message says where."""
+    """The file of prices is not valid; the message says where."""
 
 
 @dataclass(frozen=True)
 class Price:
-    """Picodollars for `per` units; `free` of them a month cost nothing, in any account's life."""
+    """Picodollars for `per` units; `free` units are free every month, in any account."""
 
     service: Service
     picodollars: int
@@ -121,15 +121,15 @@ PRICES: Mapping[Unit, Price] = {
     Unit.SECRETS: _price(_S.OTHER, "0.40"),
     Unit.KEYS: _price(_S.OTHER, "1.00"),
     Unit.SCHEDULER_CALLS: _price(_S.OTHER, "1.00", _MILLION, free=14 * _MILLION),
-    # Glue 6.0 is 30 % below the versions before it.
+    # Glue 6.0 costs 30 % less than earlier versions.
     Unit.JOB_SECONDS: _price(_S.OTHER, "0.308", _HOUR),
     Unit.SPARE_JOB_SECONDS: _price(_S.OTHER, "0.203", _HOUR),
 }
 
 
 def with_changes(path: Path | None) -> dict[Unit, Price]:
-    """The table, with the prices of a file in place of its own. Those have no free part unless
-    they say so."""
+    """The table, with prices replaced by those of a file. A price of the file has no free amount
+    unless it states one."""
     prices = dict(PRICES)
     for name, given in (json.loads(path.read_text()) if path else {}).items():
         try:
@@ -140,6 +140,7 @@ def with_changes(path: Path | None) -> dict[Unit, Price]:
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, InvalidOperation):
             raise InvalidPrices(
-                f'{path}: {name} is not {{"dollars": "0.625", "per": 1000000}} of a known unit'
+                f'{path}: expected {{"dollars": "0.625", "per": 1000000}} for a known unit,'
+                f" got {name}: {json.dumps(given)}"
             ) from None
     return prices

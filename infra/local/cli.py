@@ -1,7 +1,7 @@
 """The `farthing` command: finds the command that was typed, loads its module, and runs it.
 
 Each command is a module of `infra.local.commands` with `add_arguments(parser)`,
-`run(arguments, settings)` and `ERRORS`, the errors that are for the user to read. Only the module
+`run(arguments, settings)` and `ERRORS`, the errors whose text is shown to the user. Only the module
 of the command that was typed is loaded: `farthing post` needs no server.
 """
 
@@ -25,8 +25,8 @@ from infra.local.settings_file import with_settings_file
 class Command(NamedTuple):
     name: str
     about: str
-    # Works on files of the data folder: a deployed agent's tables are exported, restored and
-    # filled by AWS's own means.
+    # The command works on files of the data folder. In the cloud, AWS's own tools export, restore
+    # and fill the tables.
     needs_folder: bool = False
 
     @property
@@ -44,32 +44,40 @@ COMMANDS = (
     Command("subscriptions", "paid subscriptions of others at our relay: list, show, close"),
     Command("import", "store the events of a JSONL file", needs_folder=True),
     Command("export", "write stored events, newest first", needs_folder=True),
-    Command("sync", "have the same events as another relay (NIP-77)", needs_folder=True),
-    Command("stream", "stay in step with other relays, both ways or one", needs_folder=True),
-    Command("peers", "who may send us packets: add, list, show, set, remove"),
-    Command("ledger", "what is owed; of one peer, all that passed"),
-    Command("purse", "money that keys have paid in advance: show, fill, grant, list, freeze"),
+    Command(
+        "sync",
+        "exchange events with another relay until both have the same (NIP-77)",
+        needs_folder=True,
+    ),
+    Command(
+        "stream",
+        "keep exchanging events with other relays, in one direction or both",
+        needs_folder=True,
+    ),
+    Command("peers", "peers, which may send us packets: add, list, show, set, remove"),
+    Command("ledger", "balances of all peers, or all entries of one peer"),
+    Command("purse", "money that clients have paid in advance: show, fill, grant, list, freeze"),
     Command("aether", "the agent's own keys in Aether"),
     Command("capability", "let others write Aether events: issue, list, revoke"),
-    Command("audit", "add the ledger up against receipts and events"),
-    Command("feed", "what those whom you follow write, live"),
-    Command("broadcast", "place an event at the relays of those it concerns, paying each"),
-    Command("broadcasts", "where events were placed, what it cost, and what failed"),
-    Command("relays", "what other relays were paid, kept and lost, and how they are read"),
+    Command("audit", "check the ledger against receipts and events"),
+    Command("feed", "print events of the keys that you follow, live"),
+    Command("broadcast", "pay the relays of followers and of mentioned keys to store an event"),
+    Command("broadcasts", "where events were broadcast, what that cost, and what failed"),
+    Command("relays", "other relays: payments, events kept and lost, and how we read them"),
     Command("follow", "follow an agent: follow = peer = subscribe"),
-    Command("unfollow", "follow an agent no longer"),
-    Command("follows", "who is followed, and who is a peer"),
-    Command("upkeep", "read followed agents' relays, make peers, announce routes, settle: now"),
+    Command("unfollow", "stop following an agent"),
+    Command("follows", "list the keys that are followed, and which of them are peers"),
+    Command("upkeep", "read followed agents' relays, make peers, announce routes and settle, now"),
     Command("routes", "the routing table: list, explain, rebuild"),
-    Command("ban", "refuse a key or an event, and remove what is stored of it"),
-    Command("unban", "take back a ban"),
+    Command("ban", "ban a key or an event, and remove the stored events"),
+    Command("unban", "lift a ban"),
     Command("allow", "let a key write for free"),
     Command("delete", "remove stored events"),
     Command("scan", "print stored events that match a filter"),
     Command("backup", "copy all data consistently, while the server runs", needs_folder=True),
     Command("restore", "put a backup into an empty data folder, and audit it", needs_folder=True),
     Command("report", "what was stored and earned, as a page (Spark)", needs_folder=True),
-    Command("redrive", "handle what a deployed relay's streams have given up on"),
+    Command("redrive", "retry what a deployed relay's streams and queues have given up on"),
     Command("cost", "what a deployed relay costs, from measured units"),
 )
 
@@ -94,7 +102,7 @@ def parser(chosen: str | None = None) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for library in ("botocore", "pynamodb"):  # they tell where each credential was found
+    for library in ("botocore", "pynamodb"):  # they log where each credential was found
         logging.getLogger(library).setLevel(logging.WARNING)
     typed = list(sys.argv[1:] if arguments is None else arguments)
     named = next((each for each in typed if not each.startswith("-")), "")
@@ -103,9 +111,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = _settings(given, command)
         status: int = command.module.run(given, settings)
+        sys.stdout.flush()
     except InvalidSetting as error:
         print(f"farthing: {plain(str(error))}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        return _nobody_reads()
     except (*command.module.ERRORS, InvalidFilter, OSError, json.JSONDecodeError) as error:
         return fail(error)
     except DatabaseError as error:
@@ -116,6 +127,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def fail(error: BaseException | str) -> int:
     """Say in one line what is wrong."""
     print(f"farthing: {plain(str(error)) or type(error).__name__}", file=sys.stderr)
+    return 1
+
+
+def _nobody_reads() -> int:
+    """End quietly: `farthing export | head` has all lines that it wants. Python would complain when
+    it closes the output."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 
 

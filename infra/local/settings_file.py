@@ -1,6 +1,6 @@
 """The settings file: TOML, named by FARTHING_CONFIG, read as if its values were in the environment.
 
-A variable of the environment wins over the file. What a value means is left to `Settings`.
+A variable of the environment wins over the file. `Settings` checks and converts the values.
 """
 
 import json
@@ -14,7 +14,7 @@ VARIABLE = f"{PREFIX}CONFIG"
 
 
 def with_settings_file(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment, and below it what the file says, if one is named."""
+    """The environment, plus the values of the settings file for variables that it lacks."""
     path = environment.get(VARIABLE, "")
     return {**_read(Path(path)), **environment} if path else environment
 
@@ -28,15 +28,15 @@ def _read(path: Path) -> dict[str, str]:
         raise InvalidSetting(f"{VARIABLE}: expected TOML in {path}: {error}") from None
     known = {setting.name for setting in declared()}
     unknown = sorted(values.keys() - known)
-    if unknown:  # a misspelt limit must not go unnoticed
+    if unknown:  # a misspelt limit must not be ignored
         raise InvalidSetting(
-            f"{VARIABLE}: {unknown[0]!r} in {path} is no setting{nearest(unknown[0], known)}"
+            f"{VARIABLE}: there is no setting {unknown[0]!r} in {path}{nearest(unknown[0], known)}"
         )
     return {PREFIX + name.upper(): _text(name, value) for name, value in values.items()}
 
 
 def _text(name: str, value: object) -> str:
-    """The value as a variable of the environment has it."""
+    """The value, written as in an environment variable."""
     match value:
         case bool():
             return str(int(value))
@@ -46,4 +46,7 @@ def _text(name: str, value: object) -> str:
             return ",".join(value)
         case dict():
             return json.dumps(value)
-    raise InvalidSetting(f"{VARIABLE}: {name} is of a type that no setting has")
+    raise InvalidSetting(
+        f"{VARIABLE}: {name}: expected a boolean, whole number, text, list of texts or table,"
+        f" got {type(value).__name__}"
+    )

@@ -1,6 +1,6 @@
 """Exit with 0 if the server on this machine answers, with 1 if it does not.
 
-Only the standard library: it runs every half minute.
+Uses only the standard library, because it runs every half minute.
 """
 
 import os

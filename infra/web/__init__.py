@@ -1,1 +1,1 @@
-"""The pages for people: static files, and what is filled into them. See `pages.py`."""
+"""The pages for people: static files, and the facts that are filled into them. See `pages.py`."""

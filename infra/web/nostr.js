@@ -1,4 +1,4 @@
-// What the pages share: a relay connection that comes back by itself, logging in, keys as text, money.
+// Shared by the pages: a relay connection that reconnects by itself, logging in, keys as text, money.
 
 const BECH32 = 'qpzry9x8gf2tvdw0s3jn54khce6mua7l'
 
@@ -41,33 +41,74 @@ export function npub(hex) {
   return 'npub1' + [...data, ...sum].map((value) => BECH32[value]).join('')
 }
 
-/** The hex key in text that a person has typed, or null. */
-export function parseKey(text) {
+/** The 32 bytes (as hex) of a bech32 text with this prefix, or of hex; null for any other text. */
+function parse32(text, prefix) {
   const typed = text.trim().replace(/^nostr:/, '')
   if (/^[0-9a-f]{64}$/.test(typed)) return typed
-  const match = /^npub1([qpzry9x8gf2tvdw0s3jn54khce6mua7l]{58})$/.exec(typed)
-  if (!match) return null
-  const values = [...match[1]].map((c) => BECH32.indexOf(c))
-  if (polymod([...expanded('npub'), ...values]) !== 1) return null
+  if (!typed.startsWith(`${prefix}1`) || typed.length !== prefix.length + 59) return null
+  const values = [...typed.slice(prefix.length + 1)].map((c) => BECH32.indexOf(c))
+  if (values.includes(-1) || polymod([...expanded(prefix), ...values]) !== 1) return null
   return regroup(values.slice(0, -6), 5, 8, false).map((byte) => byte.toString(16).padStart(2, '0')).join('')
 }
 
+/** The hex key in text that a person has typed, or null. */
+export const parseKey = (text) => parse32(text, 'npub')
+
+/** The event id in text that a person has typed, or null. */
+export const parseEventId = (text) => parse32(text, 'note')
+
 const SIGNS = { USD: '$', EUR: '€', GBP: '£' }
+
+/** The unit in which amounts of an asset are shown and typed, with its number of decimals. */
+export const unitOf = (code, scale) => (code === 'BTC' && scale === 11 ? { name: 'msat', scale: 0 } : { name: code, scale })
+
+/** An amount of units as a decimal number. */
+export function decimal(amount, code, scale) {
+  const places = unitOf(code, scale).scale
+  const exact = BigInt(amount)
+  const digits = (exact < 0n ? -exact : exact).toString().padStart(places + 1, '0')
+  const part = places ? digits.slice(-places).replace(/0+$/, '') : ''
+  const whole = places ? digits.slice(0, -places) : digits
+  return `${exact < 0n ? '-' : ''}${whole}${part ? '.' : ''}${part}`
+}
 
 /** An amount of units as people read it. */
 export function money(amount, code, scale) {
-  const units = BigInt(amount)
-  if (code === 'BTC' && scale === 11) return `${units} msat`
-  const digits = units.toString().padStart(scale + 1, '0')
-  const whole = scale ? digits.slice(0, -scale) : digits
-  const part = scale ? digits.slice(-scale).replace(/0+$/, '') : ''
-  const number = part ? `${whole}.${part}` : whole
-  return SIGNS[code] ? `${SIGNS[code]}${number}` : `${number} ${code}`
+  const number = decimal(amount, code, scale)
+  return SIGNS[code] ? number.replace(/^-?/, `$&${SIGNS[code].replace('$', '$$$$')}`) : `${number} ${unitOf(code, scale).name}`
 }
 
+/** The units of an amount that a person has typed, or null: "0.05" at scale 9 is 50000000. */
+export function units(typed, code, scale) {
+  const places = unitOf(code, scale).scale
+  const match = /^(\d{1,18})(?:\.(\d+))?$/.exec(typed.trim().replace(/^[$€£]\s*/, ''))
+  const part = match?.[2]?.replace(/0+$/, '') ?? ''
+  if (!match || part.length > places) return null
+  return BigInt(match[1] + part.padEnd(places, '0'))
+}
+
+/** About how many things of this price an amount pays for: "280,000". */
+export function aboutHowMany(amount, price) {
+  const many = BigInt(amount) / BigInt(price)
+  const step = 10n ** BigInt(Math.max(0, many.toString().length - 2))
+  return (many / step * step).toLocaleString('en')
+}
+
+/** A duration in words: "3 days". */
+export function span(seconds) {
+  for (const [size, name] of [[86400, 'day'], [3600, 'hour'], [60, 'minute'], [1, 'second']]) {
+    const count = Math.floor(seconds / size)
+    if (count >= 1) return `${count} ${name}${count > 1 ? 's' : ''}`
+  }
+  return 'no time'
+}
+
+/** A time for people. The year stands there only if it is another one. */
 export const when = (seconds) => {
   const date = new Date(seconds * 1000)
-  return Number.isNaN(date.getTime()) ? `second ${seconds}` : date.toLocaleString()
+  if (Number.isNaN(date.getTime())) return `second ${seconds}`
+  const year = date.getFullYear() === new Date().getFullYear() ? {} : { year: 'numeric' }
+  return date.toLocaleString(undefined, { ...year, month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' })
 }
 
 const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, '0')).join('')
@@ -81,12 +122,25 @@ export async function authorization(url, method, body) {
   return `Nostr ${btoa(unescape(encodeURIComponent(JSON.stringify(event))))}`
 }
 
-/** A request that the extension signs; the answer as JSON. Throws an Error that a person can read. */
+const SIGNED_MILLISECONDS = 30_000
+const signed = new Map()
+
+/** A signature counts for a minute. One that only reads is used again, since extensions may ask each time. */
+async function readingAuthorization(url) {
+  const known = signed.get(url)
+  if (known && Math.abs(Date.now() - known.at) < SIGNED_MILLISECONDS) return known.header
+  const header = await authorization(url, 'GET')
+  signed.set(url, { header, at: Date.now() })
+  return header
+}
+
+/** Send a request that the extension signs. Returns the answer as JSON, or throws a readable Error. */
 export async function signedFetch(path, { method = 'GET', body, type = 'application/json' } = {}) {
   const url = new URL(path, location.origin).href
-  const headers = { Authorization: await authorization(url, method, body) }
+  const headers = { Authorization: method === 'GET' ? await readingAuthorization(url) : await authorization(url, method, body) }
   if (body !== undefined) headers['Content-Type'] = type
   const response = await fetch(url, { method, headers, body, redirect: 'error', cache: 'no-store' })
+    .catch(() => { throw new Error('the relay does not answer') })
   const answer = await response.json().catch(() => ({}))
   if (!response.ok) throw new Error(answer.detail || `the relay answered ${response.status}`)
   return answer
@@ -95,12 +149,19 @@ export async function signedFetch(path, { method = 'GET', body, type = 'applicat
 const FIRST_WAIT = 500
 const LONGEST_WAIT = 30_000
 
+/** Whether a value that a relay has sent has the form of an event. */
+export function isEvent(event) {
+  return event && typeof event === 'object' && typeof event.content === 'string' && /^[0-9a-f]{64}$/.test(event.pubkey)
+    && /^[0-9a-f]{64}$/.test(event.id) && Number.isInteger(event.created_at) && Number.isInteger(event.kind)
+}
+
 /** A connection to a relay. Subscriptions are opened again whenever the connection comes back. */
 export class Relay {
   constructor(url, onStatus) {
     this.url = url
     this.onStatus = onStatus
     this.subscriptions = new Map()
+    this.opened = 0
     this.waiting = new Map()
     this.wait = FIRST_WAIT
     this.login = false
@@ -129,14 +190,24 @@ export class Relay {
     if (this.socket.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(message))
   }
 
-  subscribe(id, filters, onEvent, onStored = () => {}) {
-    this.subscriptions.set(id, { filters, onEvent, onStored })
+  /** Ask for events. Returns a function that ends this. Each subscription has an id of its own, so that
+   *  events for an earlier one, which are still on their way, are not taken for this one's. */
+  subscribe(filters, { onEvent, onStored, onClosed }) {
+    const id = `page-${++this.opened}`
+    this.subscriptions.set(id, { filters, onEvent, onStored, onClosed })
     this.send(['REQ', id, ...filters])
+    return () => {
+      if (this.subscriptions.delete(id)) this.send(['CLOSE', id])
+    }
   }
 
-  /** Publish an event; what the relay says beside true. */
+  /** Publish an event. Returns the relay's message if it accepts the event. */
   publish(event, verb = 'EVENT') {
     return new Promise((resolve, reject) => {
+      if (this.socket.readyState !== WebSocket.OPEN) {
+        reject(new Error('not connected to the relay; trying to reconnect'))
+        return
+      }
       this.waiting.set(event.id, { resolve, reject })
       this.send([verb, event])
     })
@@ -162,6 +233,10 @@ export class Relay {
     const subscription = this.subscriptions.get(id)
     if (verb === 'EVENT' && subscription) subscription.onEvent(message[2])
     else if (verb === 'EOSE' && subscription) subscription.onStored()
+    else if (verb === 'CLOSED' && subscription) {
+      this.subscriptions.delete(id)
+      subscription.onClosed(String(message[2] ?? ''))
+    }
     else if (verb === 'OK' && this.waiting.has(id)) {
       const { resolve, reject } = this.waiting.get(id)
       this.waiting.delete(id)
@@ -174,7 +249,7 @@ export class Relay {
   }
 }
 
-/** An element with text or children; nothing of a stranger's ever becomes markup. */
+/** An element with text or children. Text from strangers never becomes markup. */
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name)
   for (const [key, value] of Object.entries(attributes)) {
@@ -185,14 +260,55 @@ export function element(name, attributes = {}, ...children) {
   return made
 }
 
-/** Buttons that copy the text of the element that they name. */
+/** A button for what cannot be taken back: the first press asks, in these words, and the second one does it. */
+export function confirmedButton(label, question, action, about = label) {
+  const made = element('button', { type: 'button', class: 'plain', 'aria-label': about }, label)
+  made.addEventListener('click', () => {
+    if (made.dataset.asked) {
+      action(made)
+      return
+    }
+    made.dataset.asked = 'yes'
+    made.textContent = question
+    made.removeAttribute('aria-label')
+  })
+  return made
+}
+
+/** Fill a table's body with rows, or with one line that says there are none. A row is a list of cells. */
+export function fillTable(id, cells, empty = 'None.') {
+  const body = document.getElementById(id)
+  const heads = [...body.closest('table').querySelectorAll('th')]
+  const one = (row) => element('tr', { role: 'row' }, ...row.map((content, index) => {
+    const parts = Array.isArray(content) ? content : [content]
+    // On a phone a row is shown as a card, and each cell has the name of its column.
+    const named = { role: 'cell', class: heads[index].className, 'data-label': heads[index].textContent }
+    return element('td', named, ...(parts.every((part) => part === '') ? [] : [element('div', {}, ...parts)]))
+  }))
+  const none = () => element('tr', { role: 'row' }, element('td', { role: 'cell', class: 'empty', colspan: heads.length }, empty))
+  body.replaceChildren(...(cells.length ? cells.map(one) : [none()]))
+}
+
+/** Show the relay's key as npub where the page has it as hex: in the cloud only AWS knows the key when
+ *  the page is made. */
+export function showNpub(hex) {
+  for (const each of document.querySelectorAll('[data-npub]')) each.textContent = each.textContent.replace(hex, npub(hex))
+}
+
+/** Make each button with `data-copy` copy the text of the element that it names. */
 export function wireCopyButtons() {
   for (const button of document.querySelectorAll('[data-copy]')) {
+    button.hidden = false
     button.addEventListener('click', async () => {
-      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent)
-      const before = button.textContent
-      button.textContent = 'Copied'
-      setTimeout(() => { button.textContent = before }, 1500)
+      const source = document.getElementById(button.dataset.copy)
+      try {
+        await navigator.clipboard.writeText(source.textContent)
+        button.textContent = 'Copied'
+      } catch { // without TLS a browser has no clipboard for pages
+        getSelection().selectAllChildren(source)
+        button.textContent = 'Press Ctrl+C'
+      }
+      setTimeout(() => { button.textContent = 'Copy' }, 1500)
     })
   }
 }

@@ -1,24 +1,59 @@
-// The page at `/`: prices, the live feed, the purse of whoever logs in, and the routes from here.
+// The page at `/`: information about the relay, prices and the live feed. The visitor's purse and the
+// drawing of the routes are modules of their own, which are loaded when they are needed.
 
-import { Relay, element, money, npub, parseKey, signedFetch, when, wireCopyButtons } from '/assets/nostr.js'
+import { Relay, aboutHowMany, element, isEvent, money, npub, parseKey, showNpub, unitOf, when, wireCopyButtons } from '/assets/nostr.js'
 
 const $ = (id) => document.getElementById(id)
-const relayUrl = (document.body.dataset.relay || location.origin.replace(/^http/, 'ws')).replace(/\/$/, '')
-const relayKey = document.body.dataset.pubkey
+const named = document.body.dataset.relay.replace(/\/$/, '')
+const here = location.origin.replace(/^http/, 'ws')
+// A relay without a public URL names itself by an address that only its own machine can reach.
+const relayUrl = /^ws:\/\/(127\.|localhost[:/]|\[::1\])/.test(`${named}/`) ? here : named
 const MOST_SHOWN = 100
 const MOST_CHARACTERS = 2000
 const IMAGE = /^https:\/\/\S+\.(?:png|jpe?g|gif|webp|avif)(?:\?\S*)?$/i
+const ROUTES_MILLISECONDS = 60_000
+const NOTE_CHARACTERS = 23 // of a typical short note
 
 let information = null
-let me = null
 
-// Status and prices
+function showStatus(text, kind) {
+  $('status').textContent = text
+  $('status').className = `badge ${kind}`
+}
 
-const relay = new Relay(relayUrl, (connected) => {
-  const badge = $('status')
-  badge.textContent = connected ? 'Connected' : 'Connecting…'
-  badge.className = `badge ${connected ? 'live' : 'down'}`
-})
+showStatus('Connecting…', '')
+const relay = new Relay(relayUrl, (connected) => showStatus(connected ? 'Connected' : 'Connecting…', connected ? 'live' : 'down'))
+
+async function start() {
+  const response = await fetch('/', { headers: { Accept: 'application/nostr+json' } })
+  if (!response.ok) throw new Error(`the relay answered ${response.status}`)
+  information = await response.json()
+  showWho()
+  $('pricing').hidden = false
+  showPriceOf($('text'), $('price'), $('price-more'))
+  for (const id of ['account', 'purse-nav']) $(id).hidden = false
+  $('filter').hidden = false
+  follow()
+  const drawAgain = () => showRoutes().catch(() => {})
+  drawAgain()
+  setInterval(() => { if (!document.hidden) drawAgain() }, ROUTES_MILLISECONDS)
+}
+
+/** The operator may have changed the name since the page was made. */
+function showWho() {
+  for (const id of ['name', 'description']) {
+    if (typeof information[id] === 'string' && information[id]) $(id).textContent = information[id]
+  }
+  document.title = $('name').textContent
+  $('nips').textContent = information.supported_nips.join(', ')
+}
+
+async function showRoutes() {
+  const { drawRoutes } = await import('/assets/routes.js')
+  await drawRoutes()
+}
+
+// Prices
 
 async function priceOf(text, kind = 1) {
   const { encodeToon } = await import('/assets/pay.js')
@@ -35,58 +70,62 @@ async function priceOf(text, kind = 1) {
 
 const readable = (amount) => money(amount, information.ilp.asset_code, information.ilp.asset_scale)
 
-function showPriceOf(input, output) {
+function showPriceOf(input, output, more) {
+  const { asset_code: code, asset_scale: scale } = information.ilp
   const show = async () => {
-    const { price, size } = await priceOf(input.value)
-    output.textContent = price ? `${readable(price)} for ${size} bytes (${price} units)` : 'free'
+    const text = input.value
+    try {
+      const { price, size } = await priceOf(text)
+      if (text !== input.value) return // the text has changed meanwhile
+      output.textContent = price ? readable(price) : 'free'
+      more.textContent = ` for ${size.toLocaleString()} bytes`
+      if (price && unitOf(code, scale).scale && price < 10n ** BigInt(scale)) more.textContent += `: ${money(10n ** BigInt(scale), code, scale)} pays for some ${aboutHowMany(10n ** BigInt(scale), price)} like it`
+    } catch (error) { // half an emoji, for example
+      output.textContent = ''
+      more.textContent = error.message
+    }
   }
   input.addEventListener('input', show)
   show()
-}
-
-async function start() {
-  const response = await fetch('/', { headers: { Accept: 'application/nostr+json' } })
-  information = await response.json()
-  $('pricing').hidden = false
-  showPriceOf($('text'), $('price'))
-  $('account').hidden = false
-  $('filter').hidden = false
-  follow()
-  showRoutes()
 }
 
 // Feed
 
 const seen = new Set()
 let paused = false
+const FIELDS = ['f-kind', 'f-tag', 'f-author']
 let newest = []
 
 function author(event) {
-  return element('span', { title: npub(event.pubkey) }, `${npub(event.pubkey).slice(0, 12)}…`)
+  const key = npub(event.pubkey)
+  const only = () => { $('f-author').value = key; follow() }
+  return element('button', { type: 'button', class: 'link', title: `Only ${key}`, onclick: only }, `${key.slice(0, 12)}…`)
+}
+
+function timeOf(event) {
+  const date = new Date(event.created_at * 1000)
+  return element('time', Number.isNaN(date.getTime()) ? {} : { datetime: date.toISOString(), title: date.toLocaleString() }, when(event.created_at))
 }
 
 function content(event) {
   const box = element('p', { class: 'content', dir: 'auto' })
   const shown = event.content.length > MOST_CHARACTERS ? `${event.content.slice(0, MOST_CHARACTERS)}…` : event.content
   for (const [index, word] of shown.split(/(\s+)/).entries()) {
-    if (index % 2 === 0 && IMAGE.test(word)) box.append(imageButton(word))
+    if (index % 2 === 0 && IMAGE.test(word) && URL.canParse(word)) box.append(imageButton(word))
     else box.append(word)
   }
   return box
 }
 
-/** Images are loaded when somebody asks for them: a request tells their host who reads this page. */
+/** Images are loaded only on request: a request tells the image's host who reads this page. */
 function imageButton(url) {
   const button = element('button', { type: 'button', class: 'plain', title: url }, `Show image from ${new URL(url).host}`)
   button.addEventListener('click', () => {
-    button.replaceWith(element('img', { src: url, alt: '', referrerpolicy: 'no-referrer', loading: 'lazy' }))
+    const image = element('img', { src: url, alt: `Image from ${new URL(url).host}`, referrerpolicy: 'no-referrer' })
+    image.addEventListener('error', () => image.replaceWith(element('span', { class: 'soft' }, 'The image could not be loaded.')))
+    button.replaceWith(image)
   })
   return button
-}
-
-function isEvent(event) {
-  return event && typeof event === 'object' && typeof event.content === 'string' && /^[0-9a-f]{64}$/.test(event.pubkey)
-    && /^[0-9a-f]{64}$/.test(event.id) && Number.isInteger(event.created_at) && Number.isInteger(event.kind)
 }
 
 function show(event) {
@@ -98,45 +137,79 @@ function show(event) {
   if (dropped.includes(event)) return
   const feed = $('feed')
   const row = element('li', { 'data-id': event.id },
-    element('div', { class: 'meta' }, author(event), element('span', {}, `kind ${event.kind}`), element('time', {}, when(event.created_at))),
+    element('div', { class: 'meta' }, author(event), element('span', {}, `kind ${event.kind}`), timeOf(event)),
     content(event))
   const next = feed.children[newest.indexOf(event)]
   feed.insertBefore(row, next ?? null)
   for (const each of dropped) feed.querySelector(`[data-id="${each.id}"]`)?.remove()
+  $('feed-loading').hidden = true
+  $('feed-empty').hidden = true
 }
 
+let unfollow = () => {}
+
 function follow() {
-  const filter = { limit: 30 }
-  const kind = $('f-kind').value.trim()
-  const tag = $('f-tag').value.trim()
-  const typed = $('f-author').value.trim()
   const note = $('filter-note')
   note.textContent = ''
+  let filter
+  try {
+    filter = typedFilter()
+  } catch (error) {
+    note.textContent = error.message
+    return
+  }
+  unfollow()
+  seen.clear()
+  newest = []
+  $('feed').replaceChildren()
+  $('feed-empty').hidden = true
+  $('feed-loading').hidden = false
+  const filtered = FIELDS.some((id) => $(id).value.trim())
+  $('all').hidden = !filtered
+  $('feed-empty').textContent = filtered ? 'No stored event matches.' : 'There are no notes yet. A note appears here as soon as it is paid for.'
+  const showWhetherEmpty = () => {
+    $('feed-loading').hidden = true
+    $('feed-empty').hidden = newest.length > 0
+  }
+  unfollow = relay.subscribe([filter], {
+    onEvent: (event) => { if (!paused) show(event) },
+    onStored: showWhetherEmpty,
+    onClosed: (reason) => {
+      showWhetherEmpty()
+      note.textContent = `The relay ended the feed: ${reason}`
+    },
+  })
+}
+
+function typedFilter() {
+  const [kind, tag, typed] = FIELDS.map((id) => $(id).value.trim())
+  const filter = { limit: 30 }
   if (typed) {
     const key = parseKey(typed)
-    if (!key) { note.textContent = 'An author is an npub or 64 hex digits.'; return }
+    if (!key) throw new Error('Expected the author as npub or 64 hex digits.')
     filter.authors = [key]
   }
   if (kind) {
-    if (!/^\d{1,5}$/.test(kind)) { note.textContent = 'A kind is a number.'; return }
+    if (!/^\d{1,5}$/.test(kind)) throw new Error('Expected the kind as a number.')
     filter.kinds = [Number(kind)]
   } else if (!typed && !tag) filter.kinds = [1]
   if (tag) {
     const match = /^#?([A-Za-z])[:=](.+)$/.exec(tag)
-    if (!match) { note.textContent = 'A tag is a letter, a colon and a value.'; return }
+    if (!match) throw new Error('Expected the tag as a letter, a colon and a value.')
     filter[`#${match[1]}`] = [match[2]]
   }
-  seen.clear()
-  newest = []
-  $('feed').replaceChildren()
-  relay.subscribe('feed', [filter], (event) => { if (!paused) show(event) })
+  return filter
 }
 
 $('filter').addEventListener('submit', (submit) => { submit.preventDefault(); follow() })
+$('all').addEventListener('click', () => {
+  $('filter').reset()
+  follow()
+  $('f-author').focus()
+})
 $('pause').addEventListener('click', () => {
   paused = !paused
   $('pause').setAttribute('aria-pressed', String(paused))
-  $('pause').textContent = paused ? 'Go on' : 'Pause'
   if (!paused) follow()
 })
 
@@ -148,111 +221,35 @@ async function login() {
     note.textContent = 'No Nostr extension (NIP-07) was found in this browser.'
     return
   }
+  $('login').disabled = true
+  note.textContent = 'Waiting for the extension…'
   try {
-    me = await globalThis.nostr.getPublicKey()
-    await relay.authenticate()
-    await showPurse()
+    const { openPurse } = await import('/assets/purse.js')
+    const { price } = await priceOf('x'.repeat(NOTE_CHARACTERS))
+    await openPurse(relay, information, price)
+    showPriceOf($('note'), $('note-price'), $('note-price-more'))
     $('logged-out').hidden = true
     $('logged-in').hidden = false
-    showPriceOf($('note'), $('note-price'))
-    setInterval(() => { if (!document.hidden) showPurse().catch(() => {}) }, 15_000)
+    $('purse-title').focus()
   } catch (error) {
-    note.textContent = error.message
-  }
-}
-
-async function showPurse() {
-  const purse = await signedFetch(`/v1/purses/${me}`)
-  const amount = (value) => `${readable(value)} (${value} units)`
-  $('my-npub').textContent = npub(me)
-  $('left').textContent = amount(purse.left) + (purse.frozen ? ' — frozen by the operator' : '')
-  $('filled').textContent = amount(BigInt(purse.filled) + BigInt(purse.granted))
-  $('drawn').textContent = amount(purse.drawn)
-  $('purse-link').href = purse.url
-  $('fill-command').textContent = `farthing purse fill ${npub(me)} AMOUNT`
-  if ($('pointer').textContent !== purse.pointer) {
-    $('pointer').textContent = purse.pointer
-    const { drawQr } = await import('/assets/qr.js')
-    drawQr($('qr'), purse.pointer)
-  }
-  $('movements').replaceChildren(...purse.movements.map((movement) => element('tr', {},
-    element('td', {}, when(movement.time)),
-    element('td', {}, `${movement.kind} (${movement.way})`),
-    element('td', { class: 'number' }, readable(movement.amount)))))
-}
-
-async function post(submit) {
-  submit.preventDefault()
-  const note = $('post-note')
-  const button = $('post').querySelector('button')
-  button.disabled = true
-  note.className = ''
-  note.textContent = 'Signing…'
-  try {
-    const unsigned = { kind: 1, created_at: Math.floor(Date.now() / 1000), tags: [], content: $('note').value }
-    const event = await globalThis.nostr.signEvent(unsigned)
-    await relay.publish(event)
-    note.className = 'good'
-    note.textContent = 'Stored.'
-    $('note').value = ''
-    await showPurse()
-  } catch (error) {
-    note.className = 'error'
     note.textContent = error.message
   } finally {
-    button.disabled = false
+    $('login').disabled = false
   }
 }
 
 $('login').addEventListener('click', login)
-$('post').addEventListener('submit', post)
 
-// Routes
-
-const MOST_DRAWN = 40
-
-function showRoutes() {
-  if (!relayKey) return
-  relay.subscribe('routes', [{ kinds: [10033, 3], authors: [relayKey], limit: 2 }], drawRoutes)
-}
-
-const known = { peers: [], routes: [] }
-
-function drawRoutes(event) {
-  if (!isEvent(event) || !Array.isArray(event.tags)) return
-  const named = (name) => event.tags.filter((tag) => tag[0] === name && typeof tag[1] === 'string')
-  if (event.kind === 3) known.peers = named('p').map((tag) => tag[1]).filter((key) => /^[0-9a-f]{64}$/.test(key))
-  else known.routes = named('route').map(([, prefix, fee, distance]) => ({ prefix, fee: String(fee ?? ''), distance: String(distance ?? '') }))
-  $('graph-section').hidden = !known.peers.length && !known.routes.length
-  $('routes').replaceChildren(...known.routes.map((route) => element('tr', {},
-    element('td', {}, route.prefix), element('td', {}, route.fee), element('td', {}, route.distance))))
-  $('graph').replaceChildren(picture())
-}
-
-function picture() {
-  const nodes = [
-    ...known.routes.map((route) => ({ label: route.prefix.slice(-14), title: `${route.prefix}, fee ${route.fee}, ${route.distance}`, near: route.distance === 'direct', fee: route.fee })),
-    ...known.peers.map((key) => ({ label: `${npub(key).slice(0, 10)}…`, title: npub(key), near: true, fee: '' })),
-  ].slice(0, MOST_DRAWN)
-  const svg = (name, attributes, ...children) => {
-    const made = document.createElementNS('http://www.w3.org/2000/svg', name)
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value)
-    made.append(...children)
-    return made
+/** Where the page names the relay's URL, it names the one that it uses. */
+function showUrls() {
+  const http = (url) => url.replace(/^ws/, 'http')
+  for (const id of ['relay', 'c-relay', 'c-quote', 'c-peer']) {
+    const text = $(id).textContent
+    $(id).textContent = text.replace(http(named), http(relayUrl)).replace(named, relayUrl)
   }
-  const drawing = svg('svg', { viewBox: '-260 -200 520 400', role: 'img', 'aria-label': `${nodes.length} agents around this one` })
-  const marks = nodes.map((node, index) => {
-    const angle = (2 * Math.PI * index) / nodes.length - Math.PI / 2
-    const radius = node.near ? 110 : 165
-    const [x, y] = [radius * 1.25 * Math.cos(angle), radius * Math.sin(angle)]
-    drawing.append(svg('line', { x1: 0, y1: 0, x2: x, y2: y }))
-    return svg('g', {}, svg('title', {}, node.title),
-      svg('circle', { cx: x, cy: y, r: node.near ? 7 : 5, class: node.near ? '' : 'far' }),
-      svg('text', { x, y: y + 20, 'text-anchor': 'middle' }, node.fee ? `${node.label} · ${node.fee}` : node.label))
-  })
-  drawing.append(...marks, svg('circle', { cx: 0, cy: 0, r: 12 }), svg('text', { x: 0, y: 28, 'text-anchor': 'middle' }, 'this agent'))
-  return drawing
 }
 
 wireCopyButtons()
-start().catch((error) => { $('status').textContent = error.message })
+if (relayUrl !== named) showUrls()
+showNpub(document.body.dataset.pubkey)
+start().catch((error) => showStatus(`${error.message}; reload this page to try again`, 'down'))

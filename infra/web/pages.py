@@ -1,7 +1,8 @@
 """The static files of the pages, and the facts that are filled into the HTML.
 
-One machine serves them itself. In the cloud they lie in a bucket behind the edge, made at the
-deployment, so that no function is called for them. Nothing of a visitor's is ever filled in.
+On one machine the server sends the files. In the cloud they are in a bucket behind CloudFront,
+filled in at the deployment, so that no function is called for them. Nothing that a visitor sends is
+ever filled in.
 """
 
 from collections.abc import Mapping
@@ -11,8 +12,10 @@ from html import escape
 from pathlib import Path
 
 from farthing import __version__
-from farthing.ilp.money import readable
+from farthing.ilp.money import SIGNS, readable
+from farthing.ilp.tariff import Tariff
 from farthing.nostr.nip19 import Npub, encode
+from farthing.relay.information import supported_nips
 from farthing.settings import Settings
 
 FOLDER = Path(__file__).parent
@@ -26,7 +29,7 @@ _NOTE_BYTES = 350
 
 @dataclass(frozen=True)
 class StaticFile:
-    """A file at a path. A template has facts filled in."""
+    """A file that is served at a path. Facts are filled into a template."""
 
     path: str
     file: str
@@ -35,7 +38,7 @@ class StaticFile:
 
     @property
     def key(self) -> str:
-        """Its name in a bucket: templates by their file, others by their path."""
+        """The file's key in the bucket: the file name of a template, the path of other files."""
         return self.file if self.is_template else self.path.removeprefix("/")
 
     def read(self) -> str:
@@ -47,12 +50,14 @@ def _text(file: str) -> str:
     return (FOLDER / file).read_text()
 
 
-# `/` serves the page only to whoever asks for HTML; programs get NIP-11 there.
+# `/` serves the page only for requests that accept HTML; programs get NIP-11 there.
 FILES = (
     StaticFile("/", "index.html", HTML, is_template=True),
     StaticFile("/operator", "operator.html", HTML, is_template=True),
     StaticFile("/assets/page.css", "page.css", "text/css; charset=utf-8"),
     StaticFile("/assets/page.js", "page.js", _SCRIPT),
+    StaticFile("/assets/purse.js", "purse.js", _SCRIPT),
+    StaticFile("/assets/routes.js", "routes.js", _SCRIPT),
     StaticFile("/assets/operator.js", "operator.js", _SCRIPT),
     StaticFile("/assets/nostr.js", "nostr.js", _SCRIPT),
     StaticFile("/assets/pay.js", "pay.js", _SCRIPT),
@@ -62,8 +67,8 @@ BY_PATH: Mapping[str, StaticFile] = {each.path: each for each in FILES}
 
 
 def content_security_policy(sockets: str) -> str:
-    """Scripts and styles come from here alone, and nothing inline runs. Images of others are loaded
-    when a visitor clicks on them. `sockets` is where the page may connect to."""
+    """Scripts and styles come from this relay only, and nothing inline runs. Images from elsewhere
+    are loaded when a visitor clicks on them. The page may connect to `sockets`."""
     policy = {
         "default-src": "'none'",
         "script-src": "'self'",
@@ -90,18 +95,19 @@ def cache_header(file: StaticFile) -> str:
     return "no-cache" if file.is_template else f"public, max-age={_ASSET_SECONDS}"
 
 
-def facts(settings: Settings, name: str = "", description: str = "") -> dict[str, str]:
-    """What the templates tell. A deployment passes references for what it does not know yet."""
+def facts(settings: Settings, *, searches: bool = False) -> dict[str, str]:
+    """The facts for the templates, by their names there."""
     return {
-        "name": name or settings.name,
-        "description": description or settings.description,
+        "name": settings.name,
+        "description": settings.description,
         "relay_url": settings.http_url.replace("http", "ws", 1),
         "http_url": settings.http_url,
         "pubkey": settings.pubkey,
         "npub": encode(Npub(settings.pubkey)),
         "ilp_address": settings.own_ilp_address,
-        "speaks": "Nostr (NIP-01 and friends), ILPv4 over HTTP, SPSP and STREAM, the changes feed,"
-        " negentropy",
+        "speaks": "Nostr with negentropy and the changes feed; Interledger: ILPv4 over HTTP, SPSP,"
+        " STREAM",
+        "nips": ", ".join(map(str, supported_nips(settings, searches=searches))),
         "price": price_in_words(settings),
         "version": __version__,
     }
@@ -110,8 +116,8 @@ def facts(settings: Settings, name: str = "", description: str = "") -> dict[str
 def facts_of_deployment(
     settings: Settings, *, public_key: str, relay_url: str, web_url: str
 ) -> dict[str, str]:
-    """The same where only AWS knows the key and the URLs yet: they are references, which nothing
-    can be computed from. The page's script writes the key as npub."""
+    """The facts while only AWS knows the key and the URLs: they are references, and nothing can be
+    computed from them. The page's script shows the key as npub."""
     known = facts(replace(settings, public_key=_NO_KEY, secret_key=""))
     address = settings.ilp_address or f"g.agent.{public_key}"
     return known | {
@@ -127,14 +133,26 @@ def price_in_words(settings: Settings) -> str:
     tariff = settings.tariff
     if tariff.is_free:
         return "Writing is free here."
-    note = readable(tariff.price(1, _NOTE_BYTES), tariff.asset_code, tariff.asset_scale)
+    price = tariff.price(1, _NOTE_BYTES)
+    note = readable(price, tariff.asset_code, tariff.asset_scale) + _how_many(tariff, price)
     byte = readable(tariff.per_byte, tariff.asset_code, tariff.asset_scale)
     flat = [
         f"kind {kind}: {readable(price, tariff.asset_code, tariff.asset_scale)}"
         for kind, price in sorted(tariff.kinds.items())
     ]
     by_kind = f" Flat prices: {', '.join(flat)}." if flat else ""
-    return f"A short note costs about {note}. A byte costs {byte}.{by_kind} Reading is free."
+    return f"A short note costs about {note}. A byte costs {byte}.{by_kind}"
+
+
+def _how_many(tariff: Tariff, price: int) -> str:
+    """How many notes a dollar pays for, which says more than a price far below a cent."""
+    one = 10**tariff.asset_scale
+    if not price or price * 100 > one or tariff.asset_code not in SIGNS:
+        return ""
+    many = one // price
+    step: int = 10 ** max(0, len(str(many)) - 2)
+    whole = readable(one, tariff.asset_code, tariff.asset_scale)
+    return f": {whole} pays for some {many // step * step:,}"
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:

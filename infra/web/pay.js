@@ -4,8 +4,8 @@
 //   const receipt = await pay('wss://relay.example.org', signedEvent, { token, maxAmount: 10_000n })
 //
 // One file without dependencies. It asks for a quote, writes the event as TOON, puts it into an ILP
-// packet, sends the packet over HTTP, and checks that the fulfillment in the answer is the condition's.
-// Signing events and keeping keys is left to the caller.
+// packet, sends the packet over HTTP, and checks that the fulfillment in the answer fits the condition.
+// The caller signs events and keeps keys.
 
 const FIELDS = ['id', 'pubkey', 'created_at', 'kind', 'tags', 'content', 'sig']
 const TYPE_PREPARE = 12
@@ -18,7 +18,7 @@ const MAX_U64 = 2n ** 64n - 1n
 const MAX_ANSWER_BYTES = 64 * 1024
 const EXPIRY_SECONDS = 30
 const MARGIN_SECONDS = 5
-const TRIES = 4 // a fee that is a share of the amount grows with it, by less and less
+const TRIES = 4 // each try adds the fee on the last increase, which gets smaller every time
 const AUTHOR_LABEL = 'farthing/ilp/v1'
 const ADDRESS = /^(g|private|example|peer|self|test[1-3]?|local)([.][a-zA-Z0-9_~-]+)+$/
 const OCTETS = 'application/octet-stream'
@@ -30,7 +30,7 @@ export class PaymentFailed extends Error {
   name = 'PaymentFailed'
 }
 
-/** A connector or the relay has rejected the packet, which has cost nothing. */
+/** A connector or the relay has rejected the packet. Nothing was paid. */
 export class PaymentRejected extends PaymentFailed {
   name = 'PaymentRejected'
 
@@ -56,7 +56,7 @@ export class PaymentRejected extends PaymentFailed {
  * @param {(relayPubkey: string) => Uint8Array|Promise<Uint8Array>} [options.ecdh]  x-coordinate of the
  *   Diffie-Hellman point of the author's key and the relay's. With it the scheme is `author`, without
  *   it `quote`, which needs no key.
- * @param {object} [options.quote]  a quote from before; asked for if left out
+ * @param {object} [options.quote]  an earlier quote; requested if left out
  * @param {typeof fetch} [options.fetch]
  * @param {() => number} [options.now]  milliseconds since 1970
  * @returns {Promise<{eventId: string, amount: bigint, destination: string, scheme: string,
@@ -90,7 +90,7 @@ export async function pay(relay, event, options) {
   }
 }
 
-/** Ask what storing an event costs, where to pay, and for a condition. Nothing is stored. */
+/** Ask for the price of storing an event, where to pay, and a condition. Nothing is stored. */
 export async function askQuote(relay, event, { fetch: ask = fetch } = {}) {
   const response = await request(ask, `${httpUrl(relay)}/v1/quotes`, {
     headers: { 'Content-Type': 'application/json' },
@@ -108,7 +108,7 @@ export async function askQuote(relay, event, { fetch: ask = fetch } = {}) {
   return answer
 }
 
-/** Send a Prepare to a connector; the answer is a reject, or a fulfill that has been checked. */
+/** Send a Prepare to a connector. Returns a Reject, or a Fulfill that has been checked. */
 export async function sendPacket(endpoint, token, prepare, { fetch: ask = fetch } = {}) {
   const response = await request(ask, endpoint, {
     headers: { 'Content-Type': OCTETS, Accept: OCTETS, Authorization: `Bearer ${token}` },
@@ -148,7 +148,7 @@ async function hmac(secret, octets) {
 
 // Events as TOON
 
-/** The event's TOON, byte by byte what the relay's own encoder writes. */
+/** The event as TOON, byte for byte the same as the relay's own encoder writes. */
 export function encodeToon(event) {
   const { id, pubkey, created_at: createdAt, kind, tags, content, sig } = ordered(event)
   const lines = [
@@ -182,8 +182,8 @@ function toonNumber(number) {
   return String(number)
 }
 
-// What a reader would take for a number, a word of the language, the start of a list or a comment, or
-// a separator needs quotes.
+// A text needs quotes if a reader would take it for a number, a word of TOON, or the start of a list or
+// a comment, or if it contains a separator.
 const LIKE_NUMBER = /^\+?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$/
 const WORD = /^(true|false|null)$/
 const AWKWARD_ENDS = /^[ #-]|[ ]$/
@@ -204,7 +204,7 @@ function escapeOf(character) {
 
 function ordered(event) {
   const missing = FIELDS.filter((name) => event?.[name] === undefined)
-  if (missing.length > 0) throw new PaymentFailed(`expected a signed event, got none with ${missing[0]}`)
+  if (missing.length > 0) throw new PaymentFailed(`expected a signed event, got an event without ${missing[0]}`)
   return Object.fromEntries(FIELDS.map((name) => [name, event[name]]))
 }
 
@@ -219,7 +219,7 @@ export function encodePrepare({ amount, expiresAt, condition, destination, data 
   if (condition.length !== 32) throw new PaymentFailed('expected a condition of 32 bytes')
   if (!isAddress(destination)) throw new PaymentFailed('expected an ILP address as destination')
   if (data.length > MAX_DATA) {
-    throw new PaymentFailed(`the event has ${data.length} bytes, and a packet has room for ${MAX_DATA}`)
+    throw new PaymentFailed(`expected at most ${MAX_DATA} bytes of data, got ${data.length}`)
   }
   const fixed = new Uint8Array(8)
   new DataView(fixed.buffer).setBigUint64(0, amount)
@@ -258,7 +258,7 @@ function readReply(type, body) {
   return { type, code, triggeredBy, message, data: body.takeWithLength(MAX_DATA) }
 }
 
-/** Takes fields off the front; what is cut short, has a second spelling or something behind it is refused. */
+/** Reads fields from the front. Refuses packets that are cut short, not canonical or followed by bytes. */
 class Reader {
   #octets
   #at = 0
@@ -269,7 +269,7 @@ class Reader {
 
   take(count) {
     const taken = this.#octets.slice(this.#at, this.#at + count)
-    if (taken.length !== count) throw new PaymentFailed('expected a packet, got one that is cut short')
+    if (taken.length !== count) throw new PaymentFailed('expected a whole packet, got a part of one')
     this.#at += count
     return taken
   }
@@ -292,7 +292,7 @@ class Reader {
   }
 
   end() {
-    if (this.#at !== this.#octets.length) throw new PaymentFailed('expected a packet, got bytes behind it')
+    if (this.#at !== this.#octets.length) throw new PaymentFailed('expected one packet, got bytes after it')
   }
 }
 
@@ -331,18 +331,18 @@ function text(octets) {
   }
 }
 
-// What the relay says
+// The relay's answers
 
 function checkedQuote(answer, event) {
   if (answer?.event_id !== event.id) throw new PaymentFailed('expected a quote for this event, got another')
   const { destination, endpoint, pubkey, condition } = answer
   if (![destination, endpoint, pubkey].every((each) => typeof each === 'string') || !isAddress(destination)) {
-    throw new PaymentFailed('the quote does not say whom to pay, and where')
+    throw new PaymentFailed('expected destination, endpoint and pubkey in the quote')
   }
   return { price: amountOf(answer.price, 'price'), destination, endpoint, pubkey, condition: hex(condition) }
 }
 
-// The token opens the connector that gave it out. A relay must not be able to have it sent elsewhere.
+// The token is for the connector that issued it. A relay must not be able to have it sent elsewhere.
 function ownEndpoint(relay, quote) {
   if (!URL.canParse(quote.endpoint) || new URL(quote.endpoint).origin !== new URL(httpUrl(relay)).origin) {
     throw new PaymentFailed(`expected to pay at the relay's own host, got ${quote.endpoint}: name a connector`)
@@ -350,7 +350,7 @@ function ownEndpoint(relay, quote) {
   return quote.endpoint
 }
 
-/** What connectors kept of a packet that arrived with less than the price, as its receiver says. */
+/** The fees of connectors for a packet that arrived with less than the price, as its receiver says. */
 function keptOnTheWay(reject) {
   if (reject.code !== 'F04') return 0n
   try {
@@ -393,7 +393,7 @@ async function request(ask, url, { headers, body, seconds }) {
   }
 }
 
-/** The body, as long as it is no longer than an answer can be. */
+/** The body, if it is not larger than an answer may be. */
 async function bodyOf(response) {
   const parts = []
   let size = 0

@@ -1,6 +1,6 @@
 // QR codes (ISO/IEC 18004) of bytes, versions 1 to 10, error correction M: enough for a payment pointer.
 
-// For each version: codewords of data in all, of error correction a block, and blocks.
+// For each version: data codewords in all, error correction codewords of a block, and number of blocks.
 const VERSIONS = [
   null, [16, 10, 1], [28, 16, 1], [44, 26, 1], [64, 18, 2], [86, 24, 2], [108, 16, 4], [124, 18, 4],
   [154, 22, 4], [182, 22, 5], [216, 26, 5],
@@ -174,7 +174,7 @@ function penalty(dark) {
 export function qrModules(text, mask = null) {
   const bytes = new TextEncoder().encode(text)
   const version = VERSIONS.findIndex((entry, number) => entry && bytes.length + (number < 10 ? 2 : 3) <= entry[0])
-  if (version < 0) throw new RangeError(`${bytes.length} bytes are more than a QR code of version 10 holds`)
+  if (version < 0) throw new RangeError(`expected text that fits into a QR code of version 10, got ${bytes.length} bytes`)
   const words = codewords(bytes, version)
   if (mask !== null) return filled(words, version, mask)
   const candidates = MASKS.map((_, number) => filled(words, version, number))

@@ -45,7 +45,7 @@ def token(caveats: dict[str, object], capability: str = "relay:events:write") ->
 
 
 @pytest.mark.parametrize("vector", SINGLE, ids=lambda vector: vector["canonical"][:50])
-def test_vector_tokens(vector: dict[str, Any]) -> None:
+def test_tokens_of_the_vectors_are_read_and_signed_as_written(vector: dict[str, Any]) -> None:
     value = vector["token"]
     unsigned = {name: value[name] for name in ("issuer", "subject", "capability", "caveats")}
 
@@ -94,7 +94,7 @@ def test_a_grant_names_every_token_to_count() -> None:
 
 
 @pytest.mark.parametrize("name", TOKENS["refused"])
-def test_refused_chains(name: str) -> None:
+def test_a_chain_that_breaks_a_rule_allows_nothing(name: str) -> None:
     assert not allows(TOKENS["refused"][name])
 
 
@@ -102,7 +102,7 @@ def test_refused_chains(name: str) -> None:
 
 
 @pytest.mark.parametrize("as_text", [False, True])
-def test_times_are_inclusive(as_text: bool) -> None:
+def test_both_ends_of_a_tokens_time_are_inclusive(as_text: bool) -> None:
     start: int | str = str(NOW_NS) if as_text else NOW_NS
     end: int | str = str(NOW_NS + 5) if as_text else NOW_NS + 5
     chain = [token({"not_before": start, "not_after": end})]
@@ -132,7 +132,9 @@ def test_times_are_inclusive(as_text: bool) -> None:
         ([], "192.0.2.1", False),
     ],
 )
-def test_addresses(networks: object, ip: str | None, expected: bool) -> None:
+def test_a_token_allows_only_addresses_in_its_networks(
+    networks: object, ip: str | None, expected: bool
+) -> None:
     assert allows([token({"ip": networks})], ip=ip) is expected
 
 

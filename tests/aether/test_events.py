@@ -43,12 +43,12 @@ def signed(*, kind: int = 1, created_at: int = NOW_NS, tags: Any = (), content: 
 
 
 @pytest.mark.parametrize("vector", VECTORS["tags"], ids=lambda vector: str(vector["tags"])[:40])
-def test_tag_bytes(vector: dict[str, Any]) -> None:
+def test_tags_have_the_bytes_of_the_vectors(vector: dict[str, Any]) -> None:
     assert events.tag_bytes(vector["tags"]).hex() == vector["bytes"]
 
 
 @pytest.mark.parametrize("vector", VECTORS["events"], ids=lambda vector: vector["name"])
-def test_vector_events(vector: dict[str, Any]) -> None:
+def test_events_of_the_vectors_are_judged_and_encoded_as_written(vector: dict[str, Any]) -> None:
     expected = "stored" if vector["expect"] == "superseded" else vector["expect"]
 
     assert judge(vector["event"]) == expected
@@ -71,7 +71,7 @@ def test_vector_events(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS["forged"], ids=lambda vector: vector["name"])
-def test_forgeries(vector: dict[str, Any]) -> None:
+def test_forged_events_are_refused(vector: dict[str, Any]) -> None:
     assert judge(vector["event"]) == vector["expect"]
 
 
@@ -79,8 +79,7 @@ def test_of_a_tie_the_lowest_id_stays() -> None:
     stays, goes = (parse_event(VECTORS["tie"][name]) for name in ("stays", "goes"))
 
     assert stays.address == goes.address
-    assert stays.supersedes(goes)
-    assert not goes.supersedes(stays)
+    assert stays.sort_key < goes.sort_key
     assert judge(VECTORS["tie"]["stays"]) == judge(VECTORS["tie"]["goes"]) == "stored"
 
 
@@ -88,8 +87,8 @@ def test_the_latest_replaceable_stays() -> None:
     first, newer, older = (parse_event(BY_ID[each]) for each in VECTORS["replaceable"])
 
     assert first.address == newer.address == older.address is not None
-    assert newer.supersedes(first)
-    assert not older.supersedes(newer)
+    assert newer.sort_key < first.sort_key
+    assert newer.sort_key < older.sort_key
 
 
 def test_addresses_take_the_first_value_of_the_first_d() -> None:
@@ -100,7 +99,7 @@ def test_addresses_take_the_first_value_of_the_first_d() -> None:
     assert signed(kind=30001, tags=[["d"], ["d", "x"]]).address == missing.address
 
 
-def test_sort_key() -> None:
+def test_the_sort_key_puts_the_newest_event_first() -> None:
     vector = VECTORS["sort_key"]
 
     assert events.sort_key(vector["created_at"], vector["event_id"]) == vector["key"]
@@ -121,7 +120,7 @@ def test_sort_key() -> None:
         ((20000, 29999), Keeping.EPHEMERAL),
     ],
 )
-def test_keeping_by_kind(kinds: tuple[int, ...], expected: Keeping) -> None:
+def test_the_kind_decides_how_an_event_is_kept(kinds: tuple[int, ...], expected: Keeping) -> None:
     for kind in kinds:
         assert keeping(kind) is expected
         is_addressed = expected in (Keeping.REPLACEABLE, Keeping.ADDRESSABLE)

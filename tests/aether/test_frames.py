@@ -55,7 +55,7 @@ def library_decode(octets: bytes) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("vector", FRAMES["messages"], ids=lambda vector: vector["json"][:30])
-def test_vector_frames(vector: dict[str, Any]) -> None:
+def test_frames_of_the_vectors_are_read_and_written_as_written(vector: dict[str, Any]) -> None:
     plain, prefixed = bytes.fromhex(vector["flatbuffer"]), bytes.fromhex(vector["prefixed"])
     expected = Frame(MessageType(vector["number"]), vector["json"].encode())
 

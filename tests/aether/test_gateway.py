@@ -65,7 +65,7 @@ def test_a_subscription_id_holds_128_random_bits() -> None:
         gateway.subscription_id(bytes(15))
 
 
-def test_answers() -> None:
+def test_answers_have_the_fields_of_the_specification() -> None:
     assert gateway.accepted("e", "duplicate") == {
         "accepted": True,
         "event_id": "e",

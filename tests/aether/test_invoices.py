@@ -18,7 +18,7 @@ def attachment(**fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize("event_id", VECTORS["invoices"])
-def test_vector_offers(event_id: str) -> None:
+def test_offers_of_the_vectors_are_judged_as_written(event_id: str) -> None:
     content = BY_ID[event_id]["content"].encode()
 
     if EXPECTED[event_id] == "stored":
@@ -48,7 +48,7 @@ def test_an_attachment_says_what_it_carries() -> None:
         "lnbc1" + "q" * 4091,
     ],
 )
-def test_invoices(invoice: str) -> None:
+def test_text_in_the_shape_of_an_invoice_is_one(invoice: str) -> None:
     assert is_invoice(invoice)
 
 
@@ -72,7 +72,7 @@ def test_invoices(invoice: str) -> None:
         "lnbc1" + "q" * 4092,
     ],
 )
-def test_what_is_no_invoice(invoice: str) -> None:
+def test_text_in_another_shape_is_no_invoice(invoice: str) -> None:
     assert not is_invoice(invoice)
 
 

@@ -17,7 +17,7 @@ def test_the_owners_keys_follow_from_the_nostr_secret() -> None:
 
 
 @pytest.mark.parametrize("name", ["agent", "delegate", "sub", "stranger"])
-def test_public_keys(name: str) -> None:
+def test_seeds_give_the_public_keys_of_the_vectors(name: str) -> None:
     assert keys.public_key(seed(name)) == pubkey(name)
     assert not keys.is_weak(pubkey(name))
 

@@ -70,14 +70,14 @@ def test_noise_in_json_is_hexadecimal() -> None:
     assert written == '{"type":"noise","payload_hex":"00ff"}'
 
 
-def test_the_vectors_noise_frame() -> None:
+def test_the_noise_frame_of_the_vectors_is_read() -> None:
     message = messages.read(bytes.fromhex(VECTORS["noise"]["message_1_frame"]))
 
     assert message.octets.hex() == VECTORS["noise"]["message_1"]
 
 
 @pytest.mark.parametrize("name", FRAMES["refused"])
-def test_refused_frames(name: str) -> None:
+def test_a_broken_frame_is_an_invalid_message(name: str) -> None:
     octets = bytes.fromhex(FRAMES["refused"][name])
 
     for frame in (octets, frames.to_text(octets)):

@@ -22,7 +22,7 @@ def blocks(body: str) -> list[dict[str, object]]:
     return found
 
 
-def test_the_vectors_body() -> None:
+def test_a_body_has_the_bytes_of_the_vectors() -> None:
     event = parse_event(EVENTS["immutable"]["event"])
 
     body = sse.body(SUB_ID, [(17, event.to_json())], 20, retry_milliseconds=2000)
@@ -51,7 +51,7 @@ def test_a_heartbeat_is_a_comment() -> None:
     assert sse.heartbeat().endswith("\n\n")
 
 
-def test_the_last_event_id() -> None:
+def test_only_a_plain_number_is_a_last_event_id() -> None:
     assert sse.parse_last_event_id("17") == 17
     assert sse.parse_last_event_id(None) is None
     assert sse.parse_last_event_id("") is None

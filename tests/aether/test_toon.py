@@ -24,7 +24,7 @@ TAGS = st.lists(
 )
 
 
-def test_the_vector() -> None:
+def test_an_event_has_the_toon_of_the_vectors() -> None:
     vector = VECTORS["toon"]
     event = parse_event(BY_ID[vector["event_id"]])
 
@@ -36,7 +36,7 @@ def test_the_vector() -> None:
 
 
 @pytest.mark.parametrize("name", [each for each in EVENTS if EVENTS[each]["expect"] == "stored"])
-def test_vector_events_come_back(name: str) -> None:
+def test_events_of_the_vectors_are_read_back(name: str) -> None:
     event = parse_event(EVENTS[name]["event"])
 
     assert toon.is_aether(toon.dumps(event))
@@ -77,7 +77,7 @@ def test_what_is_no_event_is_refused(octets: bytes) -> None:
         toon.loads(octets)
 
 
-def test_tags_are_limited() -> None:
+def test_more_tags_than_the_limit_are_refused() -> None:
     event = sign_event(seed("agent"), kind=1, content="", created_at=0, tags=[["t", "x"]])
 
     with pytest.raises(InvalidEvent):

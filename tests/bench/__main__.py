@@ -19,6 +19,7 @@ from tests.e2e.relay_process import ROOT
 # Each is a module here with `run(quick) -> rows`; those that need quiet come first.
 BENCHES = (
     "ingest",
+    "peers",
     "paid",
     "purse",
     "aether",

@@ -19,9 +19,9 @@ from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.relay.sequence import number_events
 from farthing.store.changes import MOST_AT_ONCE, Arrival, ChangeLog
-from farthing.store.counting import CountingEngine
 from farthing.store.events import event_item
 from farthing.store.table import Put, Table, TransactWrite
+from infra.costs.counting import CountingEngine
 from tests.bench.notes import signed_notes
 from tests.bench.result import Row, at_most
 from tests.bench.worlds import Client, Sink, world
@@ -142,7 +142,7 @@ class _Bulk(FaultyEngine):
 
 
 def _fill(agent: Agent, entries: int) -> None:
-    """A log in which the author has every so manieth entry."""
+    """A log in which the author has every n-th entry, `CHANGES` in all."""
     bulk = _Bulk(agent.engine)
     log, dice, step = ChangeLog(bulk), random.Random(entries), entries // CHANGES
     last, events = 0, []

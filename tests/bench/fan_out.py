@@ -11,13 +11,13 @@ from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.nostr.events import Event
 from farthing.nostr.filters import parse_filter
-from farthing.store.counting import Cost, CountingEngine
 from farthing.store.events import event_item
-from farthing.store.sqlite import OutboxChange
+from farthing.store.sqlite_outbox import OutboxChange
 from farthing.store.streams import records_of
 from farthing.store.subscriptions import Subscription
 from farthing.store.table import Table
 from functions.fanout.handler import handler
+from infra.costs.counting import Cost, CountingEngine
 from tests.bench.result import Row, at_most
 from tests.bench.worlds import Sink, world
 

@@ -28,17 +28,7 @@ _SETTINGS = {
 
 
 def run(quick: bool) -> list[Row]:
-    turns, seconds = (2, 2.0) if quick else (4, 6.0)
-    with tempfile.TemporaryDirectory() as folder:
-        end = RelayProcess(Path(folder) / "end", ilp_address="g.agent.end", **_SETTINGS).start()
-        hop = RelayProcess(Path(folder) / "hop", ilp_address="g.agent.hop", **_SETTINGS).start()
-        try:
-            _introduce(hop, end)
-            local, forwarded = _in_turns(hop, end, turns, seconds)
-        finally:
-            for relay in (hop, end):
-                relay.stop()
-                relay.check_log()
+    local, forwarded = measure(quick)
     note = (
         f"{forwarded.stored:,} packets; CPU a packet: both agents"
         f" {forwarded.server_microseconds:.0f} µs against {local.server_microseconds:.0f} µs"
@@ -49,7 +39,22 @@ def run(quick: bool) -> list[Row]:
     ]  # fmt: skip
 
 
-def _introduce(hop: RelayProcess, end: RelayProcess) -> None:
+def measure(quick: bool) -> tuple[Throughput, Throughput]:
+    """Local delivery, and the same packets forwarded by one hop."""
+    turns, seconds = (2, 2.0) if quick else (4, 6.0)
+    with tempfile.TemporaryDirectory() as folder:
+        end = RelayProcess(Path(folder) / "end", ilp_address="g.agent.end", **_SETTINGS).start()
+        hop = RelayProcess(Path(folder) / "hop", ilp_address="g.agent.hop", **_SETTINGS).start()
+        try:
+            introduce(hop, end)
+            return _in_turns(hop, end, turns, seconds)
+        finally:
+            for relay in (hop, end):
+                relay.stop()
+                relay.check_log()
+
+
+def introduce(hop: RelayProcess, end: RelayProcess) -> None:
     """Peers by hand: the hop reaches the end, which knows the hop by its token."""
     owner = bytes.fromhex((hop.data / "secret-key").read_text().strip())
     for relay, peer in (

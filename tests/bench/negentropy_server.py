@@ -5,14 +5,10 @@ import gc
 import random
 import re
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-
-import orjson
 
 from farthing.context import Agent
 from farthing.nostr.filters import Filter
@@ -21,12 +17,12 @@ from farthing.nostr.negentropy.wire import RECORD_SIZE, TIMESTAMP_SIZE
 from farthing.relay.members import find_members, seal_members
 from farthing.relay.sealed_sets import SEALED
 from farthing.settings import Settings
-from farthing.store.counting import Cost, CountingEngine
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Put, Table
+from infra.costs.counting import Cost, CountingEngine
 from tests.bench.result import Row, at_most
 from tests.bench.stored import stored_folder
-from tests.bench.wire import PING, PONG, FrameReader, masked_frame, upgrade_request
+from tests.bench.syncing import FRAME, SyncingConnection, whole_sync
 from tests.bench.worlds import OWNER, Client, Sink, world
 from tests.e2e.relay_process import RelayProcess
 
@@ -34,7 +30,6 @@ SIZES = (10_000, 100_000, 1_000_000)
 RATIO = 2
 PEAK_MB = 512
 DIFFERENCE = 0.001
-FRAME = 60_000
 TURNS = 3
 FILTER = {"kinds": [1, 7]}  # all that is stored but the owner's own
 _SNAPSHOT_ITEM = 390_000  # bytes; DynamoDB takes 400 KB
@@ -50,50 +45,6 @@ def run(quick: bool) -> list[Row]:
 # On the server
 
 
-class Peer:
-    """One blocking connection that syncs."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.sendall(upgrade_request("127.0.0.1", port))
-        while not self._socket.recv(65536).endswith(b"\r\n\r\n"):
-            pass
-        self._frames = FrameReader()
-        self._waiting: list[bytes] = []
-
-    def ask(self, *parts: object) -> bytes:
-        """The octets that answer a NEG-OPEN or NEG-MSG."""
-        self.tell(*parts)
-        while True:
-            frame = orjson.loads(self._next())
-            assert frame[0] != "NEG-ERR", frame
-            if frame[0] == "NEG-MSG":
-                return bytes.fromhex(frame[2])
-
-    def tell(self, *parts: object) -> None:
-        self._socket.sendall(masked_frame(orjson.dumps(parts)))
-
-    def _next(self) -> bytes:
-        while not self._waiting:
-            for opcode, payload in self._frames.feed(self._socket.recv(1 << 20)):
-                if opcode == PING:
-                    self._socket.sendall(masked_frame(payload, PONG))
-                else:
-                    self._waiting.append(payload)
-        return self._waiting.pop(0)
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-@dataclass
-class Session:
-    rounds: int = 0
-    octets: int = 0
-    have: int = 0
-    need: int = 0
-
-
 def _served(size: int, *, last: bool) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
@@ -103,10 +54,10 @@ def _served(size: int, *, last: bool) -> list[Row]:
         pairs = _pairs(theirs)
         relay = RelayProcess(data, price_per_byte=0, requests_per_second=0).start()
         try:
-            peer = Peer(relay.port)
+            peer = SyncingConnection(relay.port)
             plain, opened = _in_turns(pairs, peer, ours.initiate().hex())
             answer = _best(lambda: peer.ask("NEG-MSG", "bench", ours.initiate().hex()))
-            session, whole = _whole_sync(peer, ours)
+            session, whole = whole_sync(peer, ours, FILTER)
             missing = int(size * DIFFERENCE / 2)
             assert (session.have, session.need) == (missing, missing)
             peer.close()
@@ -155,7 +106,7 @@ def _pairs(vector: SealedVector) -> list[tuple[int, bytes]]:
 
 
 def _in_turns(
-    pairs: list[tuple[int, bytes]], peer: Peer, opening: str
+    pairs: list[tuple[int, bytes]], peer: SyncingConnection, opening: str
 ) -> tuple[float, float]:  # fmt: skip
     """Plain Python and the server, in turns: a busy machine slows both."""
     plain, opened = [], []
@@ -168,29 +119,6 @@ def _in_turns(
 def _plain(pairs: list[tuple[int, bytes]]) -> int:
     sorted(pairs)
     return sum(int.from_bytes(event_id, "little") for _, event_id in pairs)
-
-
-def _whole_sync(peer: Peer, ours: Initiator) -> tuple[Session, float]:
-    session = Session()
-    have: set[bytes] = set()
-    need: set[bytes] = set()
-
-    def sync() -> None:
-        head: tuple[object, ...] = ("NEG-OPEN", "bench", FILTER)
-        message: bytes | None = ours.initiate()
-        while message is not None:
-            reply = peer.ask(*head, message.hex())
-            session.rounds += 1
-            session.octets += len(message) + len(reply)
-            message, more, lacking = ours.reconcile(reply)
-            have.update(more)
-            need.update(lacking)
-            head = ("NEG-MSG", "bench")
-        peer.tell("NEG-CLOSE", "bench")
-
-    whole = _seconds(sync)
-    session.have, session.need = len(have), len(need)
-    return session, whole
 
 
 def _peak_mb(relay: RelayProcess) -> float:

@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,10 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.relay_process import ROOT
+from tests.bench.own_environment import CannotRun, OwnEnvironment, without_our_path
 
-_VENV = ROOT / ".cache" / "bench-nostr-relay"
-_REQUIREMENTS = Path(__file__).with_name("nostr-relay.txt")
+_OWN = OwnEnvironment("nostr-relay")
 _START_SECONDS = 30
 # Its own defaults, but for the port and a line of log for every event. One process, as ours is one.
 _CONFIG = """\
@@ -50,10 +48,6 @@ logging:
 """
 
 
-class CannotRun(Exception):
-    """It could not be installed or started here; the message says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rival:
     port: int
@@ -68,7 +62,7 @@ def running() -> Iterator[Rival]:
         (Path(folder) / "config.yaml").write_text(_CONFIG.format(port=port))
         process = subprocess.Popen(
             [program, "--config", "config.yaml", "serve", "--use-purple"],
-            cwd=folder, env=_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            cwd=folder, env=without_our_path(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True,
         )  # fmt: skip
         try:
@@ -83,32 +77,9 @@ def running() -> Iterator[Rival]:
                 process.wait()
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-
 def _installed() -> Path:
-    """Its program; installed unless that was done before."""
-    ready, pins = _VENV / "ready", _REQUIREMENTS.read_text()
-    program = _VENV / "bin" / "nostr-relay"
-    if ready.exists() and ready.read_text() == pins:
-        return program
-    python = _VENV / "bin" / "python"
-    try:
-        _command([sys.executable, "-m", "venv", "--clear", _VENV])
-        _command([python, "-m", "pip", "install", "--quiet", "-r", _REQUIREMENTS])
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr or "").strip().splitlines()[-1:]
-        raise CannotRun(f"installing it failed: {' '.join(last)}") from None
-    ready.write_text(pins)
-    return program
-
-
-def _command(command: list[object]) -> None:
-    subprocess.run(
-        [str(part) for part in command],
-        check=True, capture_output=True, text=True, env=_environment(),
-    )  # fmt: skip
+    """Its program."""
+    return _OWN.installed().with_name("nostr-relay")
 
 
 def _free_port() -> int:

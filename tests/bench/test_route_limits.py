@@ -1,12 +1,14 @@
 """The simulation of hop limits finds what trying every path finds, and the same in every run."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.bench import route_limits
 from tests.bench.route_limits import (
     HOP_LIMITS,
     MEAN_FOLLOWS,
@@ -130,3 +132,15 @@ def test_the_chart_is_a_file_of_its_own(found: dict) -> None:
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert len(root.findall("{http://www.w3.org/2000/svg}svg")) == 4
     assert "href" not in drawn and "url(" not in drawn
+
+
+def test_another_size_leaves_the_chart_of_the_documentation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, documented = tmp_path / "own.svg", tmp_path / "documented.svg"
+    monkeypatch.setattr(route_limits, "CHART", documented)
+    small = ["--agents", "200", "--sources", "2"]
+    route_limits.main(small)
+    assert list(tmp_path.iterdir()) == []
+    route_limits.main([*small, "--chart", str(own)])
+    assert list(tmp_path.iterdir()) == [own]

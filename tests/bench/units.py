@@ -9,8 +9,8 @@ from farthing.connector.requests import OCTETS, receive_packet
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, decode_reply, encode
 from farthing.nostr.events import Event, sign_event
-from farthing.store.counting import Cost, CountingEngine
 from farthing.store.ledger import Peer, hash_token
+from infra.costs.counting import Cost, CountingEngine
 from tests.bench.result import Row, at_most
 from tests.bench.worlds import Client, world
 

@@ -28,6 +28,8 @@ FLAGS = [
 ]
 AXE = ROOT / ".cache/browser/node_modules/axe-core/axe.min.js"
 OWNER = bytes([5] * 32)
+ALICE = bytes([11] * 32)
+VISITOR = bytes([12] * 32)  # has a purse and subscriptions where a relay is furnished
 
 
 def chromium() -> str:
@@ -55,6 +57,21 @@ def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
         data, port=free_port(), price_per_byte=PER_BYTE, secret_key=OWNER.hex(),
         name="The <i>Browser</i> relay",
     ).start()  # fmt: skip
+    yield relay
+    assert relay.stop() == 0
+    relay.check_log()
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
+    """One with something of everything to see."""
+    from tests.browser.scenery import furnish
+
+    data = tmp_path_factory.mktemp("furnished") / "data"
+    relay = RelayProcess(
+        data, port=free_port(), price_per_byte=PER_BYTE, secret_key=OWNER.hex(), upkeep_seconds=0
+    ).start()
+    furnish(relay, VISITOR)
     yield relay
     assert relay.stop() == 0
     relay.check_log()

@@ -7,25 +7,19 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from farthing.nostr.events import public_key_of
-from tests.browser.conftest import FLAGS, OWNER, chromium, log_in_as
-from tests.browser.test_page import ALICE, publish
-from tests.e2e.paying import PER_BYTE, command, free_port
+from tests.browser.conftest import FLAGS, OWNER, VISITOR, chromium, log_in_as
+from tests.browser.scenery import furnish
+from tests.e2e.paying import PER_BYTE, free_port
 from tests.e2e.relay_process import ROOT, RelayProcess
 
 FOLDER = ROOT / "docs/screenshots"
 SIZES = {"phone": (390, 844), "desktop": (1200, 900)}
-NOTES = (
-    "A farthing was the smallest coin. Here it buys one stored event.",
-    "Spam costs what any other note costs.",
-    "The follow graph is the payment routing graph.",
-)
 
 
 def take(relay: RelayProcess, browser: Any) -> None:
     for size, (width, height) in SIZES.items():
         for scheme in ("light", "dark"):
-            for name, secret in (("page", ALICE), ("console", OWNER)):
+            for name, secret in (("page", VISITOR), ("console", OWNER)):
                 context = browser.new_context(
                     color_scheme=scheme, viewport={"width": width, "height": height}
                 )
@@ -37,8 +31,11 @@ def take(relay: RelayProcess, browser: Any) -> None:
                 page.click("#login")
                 shown = "#console" if name == "console" else "#logged-in"
                 page.wait_for_selector(f"{shown}:not([hidden])")
+                if name == "page":
+                    page.wait_for_selector("#graph svg")
+                    page.evaluate("scrollTo(0, 0)")
                 target = FOLDER / f"{name}-{size}-{scheme}.png"
-                page.screenshot(path=target, full_page=size == "phone")
+                page.screenshot(path=target, full_page=True)
                 context.close()
 
 
@@ -51,12 +48,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         relay = RelayProcess(
             Path(folder) / "data", port=free_port(), price_per_byte=PER_BYTE,
-            secret_key=OWNER.hex(),
+            secret_key=OWNER.hex(), upkeep_seconds=0,
         ).start()  # fmt: skip
         try:
-            for note in NOTES:
-                publish(relay, note)
-            command(relay, "purse", "fill", public_key_of(ALICE), "5000000")
+            furnish(relay, VISITOR)
             browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
             take(relay, browser)
             browser.close()

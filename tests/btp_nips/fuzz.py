@@ -19,7 +19,13 @@ import orjson
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "layers/farthing/python"))
 
 from farthing.btp_nips.codec import TooLarge, decode, encode, write
-from farthing.btp_nips.errors import FilterRefused, InvalidBody, InvalidHeader, MessageRefused
+from farthing.btp_nips.errors import (
+    FilterRefused,
+    InvalidBody,
+    InvalidHeader,
+    MessageRefused,
+    UnexpectedMessage,
+)
 from farthing.btp_nips.messages import (
     Auth,
     Ceilings,
@@ -30,7 +36,6 @@ from farthing.btp_nips.messages import (
     EventMessage,
     Message,
     Metadata,
-    Model,
     Notice,
     Ok,
     Payment,
@@ -38,6 +43,7 @@ from farthing.btp_nips.messages import (
     Purpose,
     Req,
 )
+from farthing.btp_nips.models import Model
 from farthing.btp_nips.positions import live, stored
 from farthing.nostr.events import sign_event
 from farthing.nostr.filters import parse_filter
@@ -179,7 +185,7 @@ def fuzz(n: int, seed: int = 0) -> Counter[str]:
     for octets in inputs(n, seed):
         try:
             message = decode(octets)
-        except (InvalidHeader, InvalidBody, FilterRefused) as refused:
+        except (InvalidHeader, InvalidBody, FilterRefused, UnexpectedMessage) as refused:
             check_refusal(refused)
             outcomes[f"{refused.code} {refused.error}"] += 1
             continue

@@ -12,7 +12,6 @@ from farthing.btp_nips.messages import (
     Eose,
     EventMessage,
     Metadata,
-    Model,
     Notice,
     Ok,
     Payment,
@@ -20,6 +19,7 @@ from farthing.btp_nips.messages import (
     Purpose,
     Req,
 )
+from farthing.btp_nips.models import Model
 from farthing.btp_nips.positions import NUMBER_MAX, Position
 from farthing.nostr.events import MAX_CREATED_AT, Event
 from farthing.nostr.filters import Filter

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from farthing.btp_nips.account import Account, Step, Stop, hand_out
 from farthing.btp_nips.fees import Terms
 from farthing.btp_nips.lifecycle import delivery_start
-from farthing.btp_nips.messages import Model
+from farthing.btp_nips.models import Model
 from farthing.btp_nips.positions import START, Position, live, stored
 
 STREAMING = Terms(Model.STREAMING, 1000, 10, 0, 86400)
@@ -127,7 +127,7 @@ class Pulling(RuleBasedStateMachine):
     @rule(most=st.integers(1, 6), data=st.data())
     def pull(self, most: int, data: st.DataObject) -> None:
         after = data.draw(st.none() | st.sampled_from([START, *self.log]))
-        start = delivery_start(self.account.cursor, after)
+        start = delivery_start(self.account.cursor, self.account.paid_mark, after)
         found = [position for position in self.log if position > start][:most]
         before = self.account
 

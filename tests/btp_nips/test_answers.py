@@ -1,6 +1,7 @@
 """Answers: their JSON, and messages that fill a packet and never more."""
 
 from dataclasses import replace
+from functools import partial
 
 import orjson
 import pytest
@@ -16,11 +17,12 @@ from farthing.btp_nips.answers import (
     event_answer,
     read_req_answer,
 )
-from farthing.btp_nips.codec import Written, decode, decode_entry
+from farthing.btp_nips.codec import Written, decode, decode_entry, write
 from farthing.btp_nips.errors import MessageRefused
 from farthing.btp_nips.identity import peer_owner
 from farthing.btp_nips.lifecycle import State
-from farthing.btp_nips.messages import MessageType, Model
+from farthing.btp_nips.messages import EventMessage, MessageType, Metadata, Payment, Purpose
+from farthing.btp_nips.models import Model
 from farthing.btp_nips.positions import LAST, START, Position, live, stored
 from farthing.btp_nips.relay_messages import RelayMessages
 from farthing.btp_nips.tokens import ResumptionToken, issue_token
@@ -58,7 +60,7 @@ def entry_of(size: int) -> Written:
 
 
 class TestForms:
-    def test_req(self) -> None:
+    def test_an_answer_to_req_has_its_fields_in_order(self) -> None:
         messages = [MESSAGES.closed("bye", 7)]
         body = answer(position=stored(2), credit=70).encode(messages, more=True)
         assert list(orjson.loads(body)) == [
@@ -74,7 +76,7 @@ class TestForms:
         assert list(message) == ["messageType", "payment", "nostr", "metadata"]
         assert message["messageType"] == 9
 
-    def test_close_count_and_event(self) -> None:
+    def test_answers_to_close_count_and_event_have_their_fields(self) -> None:
         assert orjson.loads(close_answer("s1", 70)) == {
             "subscriptionId": "s1",
             "closed": True,
@@ -102,7 +104,7 @@ class TestForms:
     @pytest.mark.parametrize(
         "data", [b"", b"[]", b"{}", b'{"messages":[]}', b'{"messages":[1],"status":"active"}']
     )
-    def test_what_is_no_answer(self, data: bytes) -> None:
+    def test_data_that_is_no_answer_is_refused(self, data: bytes) -> None:
         with pytest.raises(MessageRefused):
             read_req_answer(data)
 
@@ -139,7 +141,7 @@ class TestPacking:
         room = answer().room
         large, notice = entry_of(room + 1), entry_of(50)
         assert large.fits
-        assert choose_messages(room, [Candidate(live(1), large, notice)]) == (
+        assert choose_messages(room, [Candidate(live(1), large, lambda: notice)]) == (
             [(live(1), notice, True)],
             False,
         )
@@ -156,7 +158,7 @@ class TestPacking:
             Candidate(
                 stored(at),
                 MESSAGES.event(stored(at), each.to_json(), each.created_at, 10),
-                MESSAGES.too_large(stored(at), each.id, each.created_at),
+                partial(MESSAGES.too_large, stored(at), each.id, each.created_at),
             )
             for at, each in enumerate([large, small], 1)
         ]
@@ -198,13 +200,25 @@ class TestRelayMessages:
             assert message.metadata.position == live(7)
             assert message.metadata.timestamp == timestamp
 
+    @pytest.mark.parametrize(("id", "fee"), [("s1", 10), ('a "quoted" \u00e9\\', 0)])
+    def test_an_event_is_written_as_every_other_message_is(self, id: str, fee: int) -> None:
+        """Its parts are put together by hand, for there are many."""
+        each = event('"}}\u00e9')
+        of = RelayMessages(id, RELAY, "USD/9", 1000)
+        purpose = Purpose.EVENT_PUBLISH if fee else Purpose.RELAY_FEE
+        metadata = Metadata(1000, sender=RELAY, position=stored(3))
+        message = EventMessage(each, Payment(fee, "USD/9", purpose), metadata, id)
+        written = of.event(stored(3), each.to_json(), 5, fee)
+        assert written == write(message)
+        assert written.entry_size == len(written.entry)
+
     def test_eose_tells_where_the_subscriber_stands(self) -> None:
         message = decode(MESSAGES.eose(live(7), 3, "AQ", 70).envelope)
         assert (message.event_count, message.resumption_token, message.credit) == (3, "AQ", 70)
         assert message.metadata.position == live(7)
         assert (message.metadata.timestamp, message.payment.amount) == (1000, 0)
 
-    def test_notice_closed_and_challenge(self) -> None:
+    def test_a_relays_messages_are_read_back(self) -> None:
         notice = decode(MESSAGES.notice("payment_insufficient", "no credit", 7).envelope)
         assert notice.message == "[payment_insufficient] no credit"
         assert notice.subscription_id == "s1"

@@ -17,7 +17,6 @@ from farthing.btp_nips.codec import (
     decode,
     decode_entry,
     encode,
-    is_envelope,
     write,
 )
 from farthing.btp_nips.errors import (
@@ -35,7 +34,6 @@ from farthing.btp_nips.messages import (
     Message,
     MessageType,
     Metadata,
-    Model,
     Notice,
     Payment,
     Propagation,
@@ -43,6 +41,7 @@ from farthing.btp_nips.messages import (
     Req,
     delivered_for,
 )
+from farthing.btp_nips.models import Model
 from farthing.btp_nips.positions import live, stored
 from farthing.nostr.events import sign_event
 from farthing.nostr.filters import Filter
@@ -85,7 +84,7 @@ def req(path: str, value: Any) -> Req:
 
 
 class TestVectors:
-    def test_req(self) -> None:
+    def test_the_req_of_the_vectors_is_read(self) -> None:
         assert decode(vectors.REQ) == Req(
             "s1",
             (Filter(kinds=frozenset({1}), authors=frozenset({KEY}), limit=2),),
@@ -150,7 +149,7 @@ class TestHeader:
 
         assert refused.value.code == "F06"
 
-    def test_the_largest_payload(self) -> None:
+    def test_a_payload_above_the_largest_is_refused(self) -> None:
         room = PAYLOAD_MAX - len(vectors.REQ_BODY)
         assert isinstance(decode(envelope(vectors.REQ_BODY.encode() + b" " * room)), Req)
         with pytest.raises(InvalidHeader):
@@ -160,10 +159,6 @@ class TestHeader:
         notice = Notice("x" * 32_700, Payment(), Metadata(0))
         with pytest.raises(TooLarge):
             encode(notice)
-
-    def test_the_first_octet_tells_envelopes_from_toon(self) -> None:
-        assert is_envelope(vectors.REQ)
-        assert not is_envelope(b"id: aaaa") and not is_envelope(b"")
 
 
 class TestBody:
@@ -395,11 +390,11 @@ class TestDelivery:
 
 class TestTimestamp:
     @pytest.mark.parametrize("now", [700, 1000, 1300])
-    def test_within_the_skew(self, now: int) -> None:
+    def test_a_timestamp_within_the_skew_is_accepted(self, now: int) -> None:
         check_timestamp(Metadata(1000), now, 300)
 
     @pytest.mark.parametrize("now", [0, 699, 1301, 10**12])
-    def test_stale(self, now: int) -> None:
+    def test_a_timestamp_beyond_the_skew_is_stale(self, now: int) -> None:
         with pytest.raises(StaleTimestamp) as refused:
             check_timestamp(Metadata(1000), now, 300)
 
@@ -422,7 +417,7 @@ class TestEvent:
         assert delivered_for(decode(vectors.CLOSE)) is None
 
     @pytest.mark.parametrize("event", [None, [], {}, {"id": "x"}])
-    def test_what_is_no_event(self, event: Any) -> None:
+    def test_a_body_without_an_event_is_refused(self, event: Any) -> None:
         body = {"payment": {"amount": "0"}, "nostr": {"event": event}, "metadata": {"timestamp": 1}}
         with pytest.raises(InvalidBody, match="event"):
             decode(envelope(body, kind=1))

@@ -73,7 +73,7 @@ class TestOwner:
             identified(condition, data, sender)
         assert refused.value.code == "F05"
 
-    def test_forms(self) -> None:
+    def test_an_owner_is_a_key_or_a_peer(self) -> None:
         assert key_owner(CLIENT) == f"key:{CLIENT}"
         assert peer_owner("bob") == "peer:bob"
         assert (owner_pubkey(KEY), owner_pubkey(PEER)) == (CLIENT, None)
@@ -89,7 +89,7 @@ class TestDelivery:
         theirs = delivery_fulfillment(client, bytes.fromhex(public_key_of(relay)), data)
         assert ours == theirs
 
-    def test_against_the_naive_curve(self) -> None:
+    def test_the_fulfillment_agrees_with_a_naive_curve(self) -> None:
         product = int.from_bytes(RELAY_SECRET, "big") * int.from_bytes(CLIENT_SECRET, "big")
         shared = naive_multiply(product % N, G)[0].to_bytes(32, "big")
         key = hmac.digest(shared, b"farthing/delivery/v1", "sha256")
@@ -132,7 +132,9 @@ class TestReplyTo:
             ("g.relays", KEY, ""),
         ],
     )
-    def test_taken(self, reply_to: str, owner, peer_address: str) -> None:
+    def test_an_address_that_may_be_delivered_to_is_accepted(
+        self, reply_to: str, owner, peer_address: str
+    ) -> None:
         check_reply_to(reply_to, own_address="g.relay", owner=owner, peer_address=peer_address)
 
     @pytest.mark.parametrize(
@@ -146,7 +148,9 @@ class TestReplyTo:
             ("g.bob", PEER, ""),
         ],
     )
-    def test_refused(self, reply_to: str, owner, peer_address: str) -> None:
+    def test_an_address_that_may_not_be_delivered_to_is_refused(
+        self, reply_to: str, owner, peer_address: str
+    ) -> None:
         with pytest.raises(AddressRefused) as refused:
             check_reply_to(reply_to, own_address="g.relay", owner=owner, peer_address=peer_address)
         assert refused.value.code == "F99"

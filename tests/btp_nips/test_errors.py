@@ -42,7 +42,7 @@ def test_the_table_is_complete() -> None:
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_name_code_and_json(name: str) -> None:
+def test_each_error_has_its_name_code_and_json(name: str) -> None:
     error, code = TABLE[name]
 
     refused = getattr(errors, name)("why", price="7")

@@ -27,7 +27,8 @@ from farthing.btp_nips.fees import (
     refill,
     top_up,
 )
-from farthing.btp_nips.messages import Ceilings, Model, Payment, Req
+from farthing.btp_nips.messages import Ceilings, Payment, Req
+from farthing.btp_nips.models import Model
 from farthing.nostr.filters import Filter, parse_filter
 from tests.btp_nips import vectors
 
@@ -92,7 +93,9 @@ class TestPrices:
             (Model.HYBRID, 10000, 5, 10005),
         ],
     )
-    def test_each_model(self, model: Model, price: int, event_fee: int, least: int) -> None:
+    def test_each_model_has_its_price_its_event_fee_and_its_least_amount(
+        self, model: Model, price: int, event_fee: int, least: int
+    ) -> None:
         terms = FEES.terms(model, FILTERS, 3600)
         assert (terms.price, terms.event_fee, terms.least) == (price, event_fee, least)
 
@@ -177,12 +180,17 @@ class TestChoice:
 
 class TestCeilings:
     @pytest.mark.parametrize("ceilings", [Ceilings(9999), Ceilings(10000, 4), Ceilings(None, 4)])
-    def test_ours_higher_is_f04(self, ceilings: Ceilings) -> None:
+    def test_a_fee_above_the_ceiling_is_refused(self, ceilings: Ceilings) -> None:
         with pytest.raises(PaymentInsufficient):
             agree(10**6, model=Model.HYBRID, ceilings=ceilings)
 
+    def test_a_refusal_names_the_ceiling_and_not_the_amount_that_was_enough(self) -> None:
+        with pytest.raises(PaymentInsufficient) as refused:
+            agree(10**6, model=Model.HYBRID, ceilings=Ceilings(None, 4))
+        assert refused.value.text == "expected at least 5 as eventFee for model hybrid, got 4"
+
     @pytest.mark.parametrize("ceilings", [Ceilings(10000, 5), Ceilings(99999, 50), Ceilings()])
-    def test_ours_lower_is_ours(self, ceilings: Ceilings) -> None:
+    def test_a_fee_below_the_ceiling_stays_as_it_is(self, ceilings: Ceilings) -> None:
         terms = agree(10**6, model=Model.HYBRID, ceilings=ceilings).terms
         assert (terms.price, terms.event_fee) == (10000, 5)
 

@@ -69,11 +69,11 @@ def test_a_whole_grid_becomes_one(filters) -> None:
         [{"#t": ["x"]}, {"#T": ["x"]}],
     ],
 )
-def test_what_is_not_merged(filters) -> None:
+def test_filters_that_differ_in_more_than_one_list_stay_apart(filters) -> None:
     assert same_filters(merge_filters(parsed(*filters)), parsed(*filters))
 
 
-def test_what_is_merged() -> None:
+def test_filters_that_differ_in_one_list_are_merged() -> None:
     assert merge_filters(
         parsed({"#t": ["x"], "kinds": [1]}, {"#t": ["y"], "kinds": [1]})
     ) == parsed({"#t": ["x", "y"], "kinds": [1]})
@@ -93,7 +93,7 @@ def test_equal_lists_have_one_fingerprint() -> None:
         assert fingerprint(one) != fingerprint(different)
 
 
-def test_limits() -> None:
+def test_more_filters_or_values_than_the_limit_are_refused() -> None:
     filters = parsed({"kinds": [1, 2]}, {"authors": [A]})
     check_filters(filters, 2, 3)
     with pytest.raises(LimitExceeded):

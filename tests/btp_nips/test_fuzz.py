@@ -4,7 +4,7 @@ from farthing.btp_nips.messages import Message
 from tests.btp_nips.fuzz import fuzz, messages
 
 
-def test_4000_mutated_envelopes() -> None:
+def test_mutated_envelopes_are_read_or_refused() -> None:
     outcomes = fuzz(4000, seed=1)
 
     reached = {name for name in outcomes if outcomes[name] > 5}

@@ -16,14 +16,12 @@ from farthing.btp_nips.lifecycle import (
     Ending,
     Intent,
     State,
-    after_ending,
     after_eose,
     check_close,
     check_order,
     check_replay,
     delivery_start,
     intent_of,
-    is_charged,
 )
 from farthing.btp_nips.messages import Metadata, Payment, Req
 from farthing.btp_nips.positions import live, stored
@@ -53,7 +51,9 @@ class TestIntent:
     @pytest.mark.parametrize("received", [0, 9])
     @pytest.mark.parametrize("ttl", [None, 60])
     @pytest.mark.parametrize("pull", [None, 5])
-    def test_of_one_that_stands(self, state: State, received: int, ttl, pull) -> None:
+    def test_a_req_about_an_open_subscription_tops_up_pulls_or_asks(
+        self, state: State, received: int, ttl, pull
+    ) -> None:
         def intent(filters) -> Intent:
             return intent_of(req(filters, ttl, pull), received, current(state), NOW)
 
@@ -102,14 +102,6 @@ class TestStates:
         for state in (State.ACTIVE, State.EXPIRED, State.CLOSED):
             assert after_eose(state) is state
 
-    @pytest.mark.parametrize("ending", Ending)
-    def test_the_first_ending_counts(self, ending: Ending) -> None:
-        expected = State.EXPIRED if ending is Ending.TTL else State.CLOSED
-        assert after_ending(State.PENDING, ending) is expected
-        assert after_ending(State.ACTIVE, ending) is expected
-        assert after_ending(State.EXPIRED, ending) is State.EXPIRED
-        assert after_ending(State.CLOSED, ending) is State.CLOSED
-
     def test_the_text_of_an_expiry(self) -> None:
         assert Ending.TTL == "Subscription TTL expired"
 
@@ -150,12 +142,15 @@ class TestMessages:
 
 class TestPulling:
     def test_goes_on_behind_what_the_client_has(self) -> None:
-        assert delivery_start(live(9), None) == live(9)
-        assert delivery_start(live(9), stored(3)) == stored(3)
-        assert delivery_start(stored(3), live(9)) == stored(3)
+        assert delivery_start(live(9), live(9), None) == live(9)
+        assert delivery_start(live(9), live(9), stored(3)) == stored(3)
 
-    def test_a_position_is_charged_once(self) -> None:
-        assert is_charged(stored(1), stored(0))
-        assert is_charged(live(1), stored(500))
-        assert not is_charged(stored(3), stored(3))
-        assert not is_charged(stored(3), live(1))
+    def test_a_client_that_went_back_may_go_on_where_it_was(self) -> None:
+        assert delivery_start(stored(1), live(9), None) == stored(1)
+        assert delivery_start(stored(1), live(9), live(9)) == live(9)
+
+    def test_what_was_never_handed_out_is_not_passed_over(self) -> None:
+        assert delivery_start(stored(3), stored(3), live(9)) == stored(3)
+        assert delivery_start(stored(1), stored(3), live(9)) == stored(3)
+        # EOSE and a NOTICE move the position without a charge.
+        assert delivery_start(live(7), stored(3), live(9)) == live(7)

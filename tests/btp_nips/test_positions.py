@@ -60,7 +60,7 @@ def test_text_and_number_keep_what_they_say(one: Position, other: Position) -> N
         "n:\u0661",
     ],
 )
-def test_what_is_no_position(text: str) -> None:
+def test_text_that_is_no_position_is_refused(text: str) -> None:
     with pytest.raises(InvalidPosition):
         parse_position(text)
 

@@ -36,7 +36,7 @@ def test_who_does_not_want_it_three_times_gets_no_more(code: str) -> None:
     assert after_reject(code, attempts=3, not_wanted_in_a_row=3, most=5) is NextStep.CLOSE
 
 
-def test_unreachable_for_an_hour() -> None:
+def test_a_subscriber_is_given_up_after_an_hour_without_success() -> None:
     assert not has_given_up(None, 10**9, 3600)
     assert not has_given_up(1000, 4599, 3600)
     assert has_given_up(1000, 4600, 3600)

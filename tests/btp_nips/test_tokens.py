@@ -38,7 +38,7 @@ def test_laid_out_as_the_specification_says() -> None:
 
 @settings(max_examples=50)
 @given(SUBSCRIPTION_ID, POSITION, st.integers(0, 2**40))
-def test_issued_and_read(id: str, position, expires_at: int) -> None:
+def test_an_issued_token_is_read_back(id: str, position, expires_at: int) -> None:
     token = ResumptionToken(peer_owner("bob"), id, position, expires_at)
     text = issue_token(SECRET, token)
     assert "=" not in text
@@ -66,13 +66,13 @@ def test_no_bit_can_be_changed(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("change", [lambda t: t + "=", lambda t: t + "A", lambda t: t[:-1]])
 @pytest.mark.parametrize("length", range(3))
-def test_only_in_one_form(change, length: int) -> None:
+def test_a_token_in_another_form_is_refused(change, length: int) -> None:
     token = ResumptionToken(OWNER, "s" * (length + 1), stored(1), 1000)
     refused(change(issue_token(SECRET, token)))
 
 
 @pytest.mark.parametrize("text", ["", "A", "AQ", "AQ==", "\u00e4", "a b", "AQ\n", "A" * 43, "!!!!"])
-def test_garbage(text: str) -> None:
+def test_text_that_is_no_token_is_refused(text: str) -> None:
     refused(text)
 
 

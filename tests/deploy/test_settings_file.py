@@ -54,7 +54,7 @@ def test_every_type_of_setting_can_stand_in_the_file(tmp_path: Path) -> None:
     assert settings.price_kinds == {"1": 5}
 
 
-def test_the_environment_wins(tmp_path: Path) -> None:
+def test_a_variable_of_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, 'port = 1234\nname = "file"')
     settings = read(path, FARTHING_PORT="99")
     assert (settings.port, settings.name) == (99, "file")

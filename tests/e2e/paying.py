@@ -26,6 +26,7 @@ from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_reply, encode, 
 from farthing.nostr.events import Event, parse_event
 from farthing.ports.hosts import ANYWHERE
 from farthing.store.sqlite import SqliteEngine
+from farthing.store.sqlite_packing import unpack_partition
 from farthing.store.table import Table
 from tests.e2e.authors import Author
 from tests.e2e.relay_process import ROOT, RelayProcess, environment
@@ -111,7 +112,7 @@ def books(relay: RelayProcess) -> dict[tuple[str, str, str], bytes]:
     engine = SqliteEngine(relay.data)
     try:
         return {
-            (str(table), pk, sk): item
+            (str(table), unpack_partition(table, pk), sk): item
             for table in (Table.EVENTS, Table.LEDGER)
             for pk, sk, item in engine._file.reader.execute(f"SELECT pk, sk, item FROM {table}")
         }

@@ -24,7 +24,7 @@ def exported(relay: RelayProcess, *arguments: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_the_owners_keys(relay: RelayProcess) -> None:
+def test_aether_key_shows_the_owners_public_keys(relay: RelayProcess) -> None:
     shown = command(relay, "aether", "key").stdout
     assert KEYS["owner_aether_pubkey"] in shown
     assert KEYS["relay_noise_public"] in shown

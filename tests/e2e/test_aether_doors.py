@@ -46,7 +46,7 @@ def post_event(relay: RelayProcess, body: object) -> urllib3.BaseHTTPResponse:
 
 
 @pytest.mark.parametrize("envelope", ENVELOPES.values(), ids=ENVELOPES)
-def test_every_vector_by_socket(
+def test_every_vector_has_its_answer_by_socket(
     start_relay: Callable[..., RelayProcess], background: Background, envelope: Envelope
 ) -> None:
     relay = start_relay(**OPEN)
@@ -76,7 +76,7 @@ def test_every_vector_by_socket(
         client.close()
 
 
-def test_every_vector_by_http(start_relay: Callable[..., RelayProcess]) -> None:
+def test_every_vector_has_its_answer_by_http(start_relay: Callable[..., RelayProcess]) -> None:
     relay = start_relay(**OPEN)
     for vector in JUDGED:
         event, expected = vector["event"], vector["expect"]
@@ -315,7 +315,7 @@ def test_the_information_document_names_the_keys(start_relay: Callable[..., Rela
     }
 
 
-def test_a_relay_without_aether(
+def test_a_relay_without_aether_serves_none_of_it(
     start_relay: Callable[..., RelayProcess], connect: Callable[..., RawClient], agent: AetherAuthor
 ) -> None:
     relay = start_relay(**OPEN, aether=0)

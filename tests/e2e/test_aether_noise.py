@@ -86,7 +86,9 @@ def test_a_key_that_was_claimed_has_to_be_proved(aether: Connect) -> None:
     assert client.receive()["error"] == "invalid_message"  # it has been required
 
 
-def test_required_and_off(start_relay: Callable[..., RelayProcess], aether: Connect) -> None:
+def test_a_relay_requires_noise_or_refuses_it(
+    start_relay: Callable[..., RelayProcess], aether: Connect
+) -> None:
     agent = AetherAuthor()
     strict = start_relay("strict", **OPEN, aether_noise="required")
     client = aether(url=strict.url)

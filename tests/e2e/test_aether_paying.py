@@ -87,6 +87,8 @@ def test_the_quote_of_the_vectors(relay: RelayProcess) -> None:
     quote = quote_for(relay, BY_ID[vector["event_id"]])
     assert quote["condition"] == vector["condition"]
     assert quote["size"] == VECTORS["toon"]["size"]
+    bare = json.dumps(BY_ID[vector["event_id"]]).encode()
+    assert http("POST", f"{relay.http}/v1/quotes", bare).json()["condition"] == vector["condition"]
 
 
 def test_packets_pay_for_events(relay: RelayProcess, client: AetherClient) -> None:

@@ -1,17 +1,32 @@
 """Event streams of a running relay: by HTTP alone, from where a client left off."""
 
+import asyncio
+import itertools
 import json
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from farthing.aether.messages import Publish
+from farthing.relay.aether.publish import publish as publish_event
+from farthing.relay.aether.streams import close_subscription, open_subscription
+from farthing.relay.sequence import number_events
+from farthing.store.changes import Arrival
+from farthing.store.memory import MemoryEngine
+from farthing.store.spaces import AETHER
+from infra.local.server import event_streams
+from infra.local.server.event_streams import EventStreams
+from infra.local.server.workers import LoopMailbox, Workers
 from tests.e2e.aether_client import AetherAuthor
 from tests.e2e.conftest import OPEN
 from tests.e2e.paying import free_port, http
 from tests.e2e.relay_process import RelayProcess
+from tests.relay.aether_world import as_body, signed
+from tests.relay.world import Clock, make_agent
 
 
 class EventStream:
@@ -48,10 +63,10 @@ class EventStream:
         assert body["type"] == "event"
         return int(fields["id"]), body["event"]
 
-    def wait_for_end(self) -> None:
+    def wait_for_end(self) -> str:
+        """Everything that came until the end."""
         assert self._curl.stdout is not None
-        for _ in self._curl.stdout:
-            pass
+        return self._curl.stdout.read()
 
     def close(self) -> None:
         self._curl.kill()
@@ -137,11 +152,94 @@ def test_subscriptions_are_chosen_taken_and_deleted(
     missing = http("GET", f"{relay.http}/v1/stream?subscription_id=nothing")
     assert (missing.status, missing.json()) == (404, {"error": "subscription_not_found"})
     assert http("GET", f"{relay.http}/v1/stream").status == 404
+    for long in ("x" * 65, "x" * 3000):  # the second is longer than a key of the store
+        read = http("GET", f"{relay.http}/v1/stream?subscription_id={long}")
+        for answer in (read, http("DELETE", f"{relay.http}/v1/subscriptions/{long}")):
+            assert (answer.status, answer.json()) == (404, {"error": "subscription_not_found"})
+
+
+def test_a_stream_ends_with_its_subscription(
+    relay: RelayProcess, listen: Callable[..., EventStream]
+) -> None:
+    author = AetherAuthor()
+    subscription = subscribe(relay, {"authors": [author.pubkey]}, subscription_id="ending/one")
+    stream = listen("ending%2Fone")
+    publish(relay, author, "0")
+    assert stream.event()[1]["content"] == "0"
+    assert http("DELETE", f"{relay.http}/v1/subscriptions/ending%2Fone").status == 200
+    publish(relay, author, "1")
+    assert "event: event" not in stream.wait_for_end()
+    assert subscribe(relay, {}, subscription_id=subscription) == subscription
+
+
+def test_a_stream_looks_at_its_subscription_also_if_the_log_never_rests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise a subscription that is read all the time would be forgotten."""
+    clock = Clock()
+    agent = make_agent(MemoryEngine(clock=clock), clock)
+    subscription = open_subscription(agent, {"filters": [{}]})
+    monkeypatch.setattr(event_streams, "HEARTBEAT_SECONDS", 0.05)
+    numbers = itertools.count()
+
+    def publish_one() -> None:
+        event = signed(content=str(next(numbers)))
+        publish_event(agent, Publish(as_body(event)), ip=None)
+        number_events(agent, [Arrival(event.id, event.pubkey, event.kind)], AETHER)
+        streams.notify()
+
+    class BusyResponse:
+        """A client for whom each event brings the next one."""
+
+        def __init__(self, headers: object) -> None:
+            pass
+
+        async def prepare(self, _request: object) -> None:
+            pass
+
+        async def write(self, data: bytes) -> None:
+            if data.startswith(b"id:"):
+                if next(seen) == 3:
+                    close_subscription(agent, subscription)  # as another process would
+                publish_one()
+
+    seen = itertools.count()
+    monkeypatch.setattr(event_streams.web, "StreamResponse", BusyResponse)
+
+    async def follow() -> None:
+        nonlocal streams
+        mailbox = LoopMailbox(asyncio.get_running_loop())
+        workers = Workers(1, mailbox)
+        streams = EventStreams(agent, workers, mailbox)
+        publish_one()
+        async with asyncio.timeout(60):
+            await streams.serve(
+                Mock(), {"rawQueryString": f"subscription_id={subscription}", "headers": {}}
+            )
+        streams.stop()
+        workers.stop()
+
+    streams: EventStreams
+    asyncio.run(follow())
+    assert next(seen) > 3
+
+
+@pytest.mark.parametrize(
+    ("chosen", "path", "query"),
+    [("a/b", "a/b", "a/b"), ("a%2Fb", "a%252Fb", "a%252Fb"), ("a+b&c", "a+b&c", "a%2Bb%26c")],
+)
+def test_any_id_is_found_in_path_and_query(
+    relay: RelayProcess, listen: Callable[..., EventStream], chosen: str, path: str, query: str
+) -> None:
+    assert subscribe(relay, {"kinds": [1]}, subscription_id=chosen) == chosen
+    assert listen(query).next() == {"retry": "2000"}
+    gone = http("DELETE", f"{relay.http}/v1/subscriptions/{path}")
+    assert (gone.status, gone.json()["subscription_id"]) == (200, chosen)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"filters":[]}', b'{"filters":[{"x":1}]}',
                                   b'{"filters":[{}],"subscription_id":""}'])  # fmt: skip
-def test_what_is_no_subscription(relay: RelayProcess, body: bytes) -> None:
+def test_a_wrong_subscription_gets_400(relay: RelayProcess, body: bytes) -> None:
     answer = http("POST", f"{relay.http}/v1/subscriptions", body)
     assert answer.status == 400
     assert answer.json()["error"] == "invalid_message"

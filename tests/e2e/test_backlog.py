@@ -40,6 +40,9 @@ class LoopThatIsBusy:
     def put(self, call) -> None:
         self.calls.append(call)
 
+    def is_inside(self) -> bool:
+        return False  # all posts of these tests are handlers', in other threads
+
     async def run(self) -> None:
         while self.calls:
             self.calls.popleft()()
@@ -56,17 +59,35 @@ class Writers:
 
 
 class Unread:
-    """A client that takes nothing, or everything."""
+    """A client that takes nothing, or everything: the response and the transport to it."""
 
     closed = False
+    reads = False
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
-        self.reads = asyncio.Event()
+        self.waiting = 0
+        self.caught_up = asyncio.Event()
 
-    async def send_frame(self, frame: bytes, _opcode) -> None:
-        await self.reads.wait()
-        self.got.append(frame)
+    def write(self, octets: bytes) -> None:
+        self.got.append(octets)
+        if not self.reads:
+            self.waiting += len(octets)
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return 0, 0
+
+    def is_closing(self) -> bool:
+        return False
+
+    def abort(self) -> None:
+        self.closed = True
+
+    async def drain(self) -> None:
+        await self.caught_up.wait()
 
     async def close(self, code: int, drain: bool) -> None:
         self.closed = code
@@ -85,7 +106,11 @@ class House:
 
     def client(self) -> Socket:
         context = SocketContext("127.0.0.1", "relay")
-        socket = Socket(Unread(), None, context, {}, None, None, None, self.connections)
+        self.unread = Unread()
+        socket = Socket(
+            self.unread, self.unread.drain, self.unread, context, {}, None, None, None,
+            self.connections,
+        )  # fmt: skip
         self.connections.add(socket)
         return socket
 
@@ -96,7 +121,7 @@ class House:
         return self.connections.post_each((s.context.connection_id, frame) for s, frame in frames)
 
     def queued(self, socket: Socket) -> int:
-        return sum(map(len, socket._outgoing))
+        return socket._unsent + sum(map(len, socket._outgoing))
 
 
 @pytest.fixture
@@ -148,17 +173,70 @@ async def test_all_together_are_bounded_and_those_who_take_nothing_go_first(hous
 @in_loop
 async def test_one_that_reads_is_not_cut_off_for_those_who_do_not(house: House) -> None:
     deaf, quick = [house.client() for _ in range(3)], house.client()
-    quick._response.reads.set()
-    writer = asyncio.create_task(quick.write())
+    quick._response.reads = True
     for client in deaf:
         assert house.post(client, "x" * 950) is Delivery.DELIVERED
     house.clock.now += STALLED_SECONDS
     for _ in range(30):
         assert house.post_each((quick, "y" * 500)) == {}
         await house.loop.run()
-    assert len(quick._response.got) == 30
+    assert b"".join(quick._response.got).count(b"y" * 500) == 30
     assert [client.closing for client in deaf].count(True) == 1, "one is enough"
+
+
+@in_loop
+async def test_a_client_is_not_cut_off_because_others_have_just_filled_the_room(
+    house: House,
+) -> None:
+    others, client = [house.client() for _ in range(3)], house.client()
+    for other in others:
+        assert house.post(other, "x" * 1000) is Delivery.DELIVERED
+    assert house.post(client, "y" * 500) is Delivery.BUSY
+    client._reply(b"y" * 90)
+    await house.loop.run()
+    assert not client.closing
+    assert house.backlog.waiting == MOST_OF_ALL + 90
+
+
+@in_loop
+async def test_what_waits_is_written_when_the_client_has_caught_up(house: House) -> None:
+    client = house.client()
+    writer = asyncio.create_task(client.write())
+    assert house.post(client, "x" * 600) is Delivery.DELIVERED
+    await house.loop.run()
+    assert house.post(client, "y" * 400) is Delivery.DELIVERED
+    await house.loop.run()
+    assert b"y" not in b"".join(house.unread.got)
+    assert house.post(client, "z") is Delivery.SLOW
+    house.unread.reads, house.unread.waiting = True, 0
+    house.unread.caught_up.set()
+    while client.line.waiting:
+        await asyncio.sleep(0)
+    assert b"".join(house.unread.got).endswith(b"y" * 400)
+    assert house.post(client, "z" * 1000) is Delivery.DELIVERED
     writer.cancel()
+
+
+@in_loop
+async def test_frames_that_are_ready_together_go_out_by_one_write(house: House) -> None:
+    client = house.client()
+    client._response.reads = True
+    frames = ["a" * 10, "b" * 125, "c" * 126, "d" * 300]
+    assert house.post(client, *frames) is Delivery.DELIVERED
+    client._finished(0, {"body": "EOSE"})
+    await house.loop.run()
+    heads = [b"\x81\x04", b"\x81\x0a", b"\x81\x7d", b"\x81\x7e\x00\x7e", b"\x81\x7e\x01\x2c"]
+    payloads = [b"EOSE", *(frame.encode() for frame in frames)]
+    assert house.unread.got == [b"".join(map(bytes.__add__, heads, payloads))]
+
+
+@in_loop
+async def test_a_frame_longer_than_two_octets_tell(house: House, monkeypatch) -> None:
+    house.backlog._most_of_one = house.backlog._most_of_all = 10**6
+    client = house.client()
+    assert house.post(client, "x" * 65536) is Delivery.DELIVERED
+    await house.loop.run()
+    assert house.unread.got[0].startswith(b"\x81\x7f" + (65536).to_bytes(8, "big") + b"x")
 
 
 @in_loop
@@ -166,7 +244,7 @@ async def test_room_comes_back_when_a_client_leaves(house: House) -> None:
     clients = [house.client() for _ in range(4)]
     for client in clients[:3]:
         assert house.post(client, "x" * 1000) is Delivery.DELIVERED
-    assert house.post(clients[3], "x" * 1000) is Delivery.SLOW
+    assert house.post(clients[3], "x" * 1000) is Delivery.BUSY
     house.connections.remove(clients[0])
     assert house.post(clients[3], "x" * 1000) is Delivery.DELIVERED
 
@@ -178,7 +256,7 @@ async def test_an_answer_ends_even_where_its_frames_have_filled_the_line(house: 
     await house.loop.run()
     client._finished(0, {"body": "EOSE"})
     await house.loop.run()
-    assert [*client._outgoing][-1] == b"EOSE"
+    assert b"".join([*house.unread.got, *client._outgoing]).endswith(b"EOSE")
     assert not client.closing
 
 
@@ -205,6 +283,21 @@ def test_whoever_waits_is_told_of_room() -> None:
     assert backlog.take(line, 1000)
     asyncio.run(_take_and_give_back(backlog, line))
     assert line.waiting == 400
+
+
+def test_a_client_with_nothing_to_read_waits_for_room_that_others_have_filled() -> None:
+    backlog = Backlog(MOST_OF_ONE, MOST_OF_ONE)
+    other, line = Line(lambda: None), Line(lambda: None)
+    assert backlog.take(other, 800)
+
+    async def scene() -> bool:
+        waiting = asyncio.create_task(asyncio.to_thread(backlog.take_in_time, line, 400, 60.0))
+        while not backlog._awaited and not waiting.done():
+            await asyncio.sleep(0)
+        backlog.give_back(other, 800)
+        return await waiting
+
+    assert asyncio.run(scene())
 
 
 async def _take_and_give_back(backlog: Backlog, line: Line) -> None:

@@ -68,6 +68,8 @@ def test_what_was_acknowledged_before_a_backup_is_in_it(
     assert "0 differences" in restored.stdout
     assert before <= exported_ids(tmp_path / "again", {})
     assert (tmp_path / "again/secret-key").read_text() == (relay.data / "secret-key").read_text()
+    # The search index changes while it is copied, and is made anew.
+    assert not {"lock", "search.db"} & {path.name for path in (tmp_path / "backup").iterdir()}
     for path in (tmp_path / "backup", tmp_path / "again"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
         assert stat.S_IMODE((path / "farthing.db").stat().st_mode) == 0o600
@@ -89,7 +91,7 @@ def test_a_server_starts_on_what_was_restored(relay: RelayProcess, tmp_path: Pat
         assert again.stop() == 0
 
 
-def test_nothing_is_overwritten(relay: RelayProcess, tmp_path: Path) -> None:
+def test_backup_and_restore_overwrite_nothing(relay: RelayProcess, tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine").write_text("mine")
@@ -99,3 +101,22 @@ def test_nothing_is_overwritten(relay: RelayProcess, tmp_path: Path) -> None:
     command(relay, "backup", str(tmp_path / "backup"))
     assert "is not empty" in farthing(full, "restore", str(tmp_path / "backup")).stderr
     assert [path.name for path in full.iterdir()] == ["mine"]
+
+
+def test_a_backup_is_not_put_into_the_data_folder(relay: RelayProcess) -> None:
+    done = command(relay, "backup", str(relay.data / "backup"))
+
+    assert done.returncode == 1
+    assert "is in the data folder" in done.stderr
+    assert not (relay.data / "backup").exists()
+
+
+def test_what_is_no_database_is_not_restored(tmp_path: Path) -> None:
+    (tmp_path / "backup").mkdir()
+    (tmp_path / "backup/farthing.db").write_bytes(b"no database" * 1000)
+
+    done = farthing(tmp_path / "new", "restore", str(tmp_path / "backup"))
+
+    assert done.returncode == 1
+    assert "farthing.db cannot be read: file is not a database" in done.stderr
+    assert not (tmp_path / "new/farthing.db").exists()

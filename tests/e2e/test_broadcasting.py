@@ -12,7 +12,7 @@ import pytest
 from farthing.connector.origin import ACCOUNT
 from farthing.connector.peering import incoming_token
 from farthing.store.ledger import Ledger, Peer, hash_token
-from farthing.store.outbox import Broadcast, Outbox, State
+from farthing.store.outbox import Broadcast, DeliveryState, Outbox
 from farthing.store.sqlite import SqliteEngine
 from tests.e2e.client import Background, RawClient
 from tests.e2e.paying import PER_BYTE, command, free_port
@@ -70,7 +70,7 @@ class Neighbours:
             each.amount
             for id in ids
             for each in self.broadcast(id).deliveries
-            if each.state is State.STORED
+            if each.state is DeliveryState.STORED
         )
         owed = 0
         for other in self.others:
@@ -158,14 +158,18 @@ def test_some_are_down_and_one_has_raised_its_price(town: tuple[Neighbours, int]
     assert f"{number - number_down} of {number} stored" in told
     assert told.count("T01") == number_down
     found = agents.broadcast(id)
-    paid = {each.relay: each.amount for each in found.deliveries if each.state is State.STORED}
+    paid = {
+        each.relay: each.amount for each in found.deliveries if each.state is DeliveryState.STORED
+    }
     cheap = min(paid.values())
     assert paid[dearer.url] == 3 * cheap
     assert sorted(paid.values())[:-1] == [cheap] * (number - number_down - 1)
 
     for each in down:
         each.start()
-    agents.wait_until(id, lambda each: all(to.state is State.STORED for to in each.deliveries))
+    agents.wait_until(
+        id, lambda each: all(to.state is DeliveryState.STORED for to in each.deliveries)
+    )
     assert f"{number} of {number} stored" in run(agents.alice, "broadcasts")
     agents.check_books([id])
 
@@ -177,7 +181,7 @@ def test_kill_9_in_the_middle_loses_and_doubles_nothing(town: tuple[Neighbours, 
     for id in ids:
         command(agents.alice, "broadcast", id, "--wait", "0", timeout=60)
     stored = lambda: sum(  # noqa: E731
-        to.state is State.STORED for id in ids for to in agents.broadcast(id).deliveries
+        to.state is DeliveryState.STORED for id in ids for to in agents.broadcast(id).deliveries
     )
     ends = time.monotonic() + 30
     while not stored() and time.monotonic() < ends:
@@ -187,7 +191,9 @@ def test_kill_9_in_the_middle_loses_and_doubles_nothing(town: tuple[Neighbours, 
     agents.alice.start()
 
     for id in ids:
-        agents.wait_until(id, lambda each: all(to.state is State.STORED for to in each.deliveries))
+        agents.wait_until(
+            id, lambda each: all(to.state is DeliveryState.STORED for to in each.deliveries)
+        )
     agents.check_books([*earlier, *ids])
 
 

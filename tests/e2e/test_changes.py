@@ -126,7 +126,9 @@ def whole_log(relay: RelayProcess) -> list[Entry]:
     return entries
 
 
-def test_it_is_advertised(relay: RelayProcess, background: Background) -> None:
+def test_the_information_document_lists_the_changes_feed(
+    relay: RelayProcess, background: Background
+) -> None:
     async def ask() -> Any:
         headers = {"Accept": "application/nostr+json"}
         async with (
@@ -271,7 +273,7 @@ def test_watching_follows_truncated_answers(start_relay, connect, tmp_path: Path
     assert watching.interrupt()[0] == 0
 
 
-def test_watching_where_nobody_is(tmp_path: Path) -> None:
+def test_watching_an_absent_relay_fails_without_a_traceback(tmp_path: Path) -> None:
     nobody = RelayProcess(tmp_path / "data")
     nobody.welcome = {"relay": "ws://127.0.0.1:1"}
     watching = Watching(nobody, tmp_path)

@@ -72,10 +72,14 @@ class TestConnections:
             ("fe80::1%eth0", "fe80::2%eth0", True),
         ],
     )
-    def test_who_counts_as_one(self, address: str, other: str, same: bool) -> None:
+    def test_addresses_of_one_network_count_as_one_client(
+        self, address: str, other: str, same: bool
+    ) -> None:
         assert (limit_key(address) == limit_key(other)) is same
 
-    def test_so_many_in_all(self, start_relay, connect, background: Background) -> None:
+    def test_connections_above_the_limit_get_503(
+        self, start_relay, connect, background: Background
+    ) -> None:
         relay = start_relay(**OPEN, max_connections=3)
         clients = [connect(relay) for _ in range(3)]
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
@@ -106,11 +110,14 @@ class TestRequests:
         (visit,) = knock(limits, "10.0.0.1")
         request = a_request(visit, path)
 
-        async def ask() -> int:
+        async def ask() -> web.StreamResponse:
             server = HttpServer(lambda _: asyncio.sleep(0, web.Response()), Settings(), limits)
-            return (await server.request_handler(request)).status
+            response: web.StreamResponse = await server.request_handler(request)
+            return response
 
-        assert background.run(ask()) == status
+        response = background.run(ask())
+        assert response.status == status
+        assert ("Retry-After" in response.headers) is (status == 429)
 
 
 class FakeRequest(dict[str, Any]):
@@ -167,7 +174,7 @@ class TestProxies:
         client = Proxies(["127.0.0.1"]).client("127.0.0.1", forged)
         assert limit_key(client) == "unknown"
 
-    def test_nobody_else_does(self) -> None:
+    def test_headers_of_an_untrusted_host_name_no_client(self) -> None:
         headers = CIMultiDict({"X-Forwarded-For": "1.2.3.4"})
         assert Proxies(["10.9.9.0/24"]).client("10.9.8.1", headers) == "10.9.8.1"
         assert Proxies([]).client("127.0.0.1", headers) == "127.0.0.1"
@@ -255,7 +262,9 @@ class TestSlowRequests:
         ],
         ids=["nothing", "half a head", "half a body", "half a packet"],
     )
-    def test_are_not_waited_for(self, start_relay, sent: bytes, answer: bytes) -> None:
+    def test_a_request_that_does_not_arrive_in_time_is_ended(
+        self, start_relay, sent: bytes, answer: bytes
+    ) -> None:
         got = talk(start_relay(request_seconds=1), sent)
         assert got[9:12] == answer
 

@@ -42,7 +42,7 @@ def test_a_stranger_gets_a_dollar_and_is_told_so(run: Run, tmp_path: Path) -> No
     assert peer.max_balance is None
 
 
-def test_zero_is_zero(run: Run, tmp_path: Path) -> None:
+def test_a_limit_of_zero_is_not_the_default(run: Run, tmp_path: Path) -> None:
     assert "may owe us 0 USD/1e9" in run("peers", "add", "ann", "--max-balance", "0")
     run("peers", "add", "bob")
     run("peers", "set", "bob", "--max-balance", "0", "--max-packet", "0")

@@ -1,6 +1,7 @@
 """Following and broadcasting at relays that nobody here wrote."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -52,7 +53,9 @@ def test_a_foreign_relay_is_followed_and_broadcast_to(
 ) -> None:
     with relay_of(background) as url:  # type: ignore[attr-defined]
         author, there = Author(), RawClient(background, url)
-        there.store(*(author.event(f"note {number}") for number in range(30)))
+        # Older than what a new subscription asks for, so they come by catching up.
+        past = int(time.time()) - 3600
+        there.store(*(author.event(f"note {at}", created_at=past + at // 7) for at in range(30)))
         alice = start_relay("alice", **CACHE, broadcast_hubs=url)
         here = RawClient(background, alice.url)
         here.request("followed", {"authors": [author.pubkey]})

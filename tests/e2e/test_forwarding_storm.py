@@ -148,7 +148,9 @@ def test_twenty_packets_with_one_condition_are_twenty_debts(
     assert_no_differences(relay)
 
 
-def test_kill_9_while_forwarding(start_relay: Callable[..., RelayProcess]) -> None:
+def test_books_balance_after_a_kill_while_forwarding(
+    start_relay: Callable[..., RelayProcess],
+) -> None:
     kills, each = 2, 15
     with plain_connector() as hop:
         port = free_port()

@@ -20,7 +20,7 @@ def publish_all(client: RawClient, events: list[dict]) -> dict[str, tuple[bool, 
     return {event["id"]: tuple(client.wait_for("OK", event["id"])[2:]) for event in events}
 
 
-def test_a_full_disk(tmp_path, connect, background):
+def test_with_a_full_disk_only_acknowledged_events_are_stored(tmp_path, connect, background):
     relay = RelayProcess(tmp_path / "data", **OPEN).start()
     try:
         client, author = connect(relay), Author()

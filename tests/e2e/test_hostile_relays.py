@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.e2e.authors import Author
 from tests.e2e.client import Background, RawClient
 from tests.e2e.relay_process import RelayProcess
-from tests.e2e.test_following import CACHE, owner_of, run
+from tests.e2e.test_following import CACHE, owner_of, run, until
 
 Start = Callable[..., RelayProcess]
 Frames = Callable[[str, Author], AsyncIterator[str]]
@@ -55,8 +55,8 @@ HOSTILE: dict[str, tuple[Frames, str]] = {
     "endless": (endless, "as much as it may"),
     "dripping": (dripping, "the relay says: soon"),
     "forged": (forged, "not signed"),
-    "of others": (of_others, "not asked for"),
-    "enormous": (enormous, "ConnectionClosed"),
+    "of others": (of_others, "not requested"),
+    "enormous": (enormous, "message too big"),
 }
 
 
@@ -166,3 +166,34 @@ def wait_until_told(alice: RelayProcess, troubles: dict[str, str]) -> None:
             return
         if time.monotonic() > ends:
             pytest.fail(f"{told}\nexpected {troubles}")
+
+
+def test_a_relay_that_never_answers_keeps_nobody_waiting(
+    start_relay: Start, background: Background
+) -> None:
+    """Neither who is followed next, nor who stops the server."""
+    held: list[asyncio.StreamWriter] = []
+    silent = background.run(
+        asyncio.start_server(lambda _, writer: held.append(writer), "127.0.0.1", 0)
+    )
+    url = f"ws://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+    honest, alice = start_relay("honest"), start_relay("alice", **CACHE)
+    run(alice, "follow", Author().pubkey, "--relay", url)
+    reader, writer = RawClient(background, alice.url), RawClient(background, honest.url)
+    reader.request("honest", {"authors": [honest.pubkey], "kinds": [1]})
+    note = owner_of(honest).event("in time")
+    writer.store(note)
+    until(lambda: len(held) > 0)
+
+    run(alice, "follow", Author().pubkey, "--relay", url)  # one more key at the same relay
+    run(alice, "follow", honest.pubkey, "--relay", honest.url)
+
+    assert reader.wait_for("EVENT", "honest")[2]["id"] == note["id"]
+    assert alice.stop() == 0
+    background.run(close_all(silent, held))
+
+
+async def close_all(server: asyncio.Server, held: list[asyncio.StreamWriter]) -> None:
+    for each in held:
+        each.close()
+    server.close()

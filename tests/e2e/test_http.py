@@ -59,10 +59,19 @@ def test_changed_settings_change_the_document(start_relay, background: Backgroun
 
 
 @pytest.mark.parametrize(
-    "accept", ["application/nostr+json, */*", "text/html,application/nostr+json"]
+    "accept",
+    [
+        "application/nostr+json, */*",
+        "text/html,application/nostr+json",
+        "Application/Nostr+JSON",
+        "application/json",
+        "*/*",  # the example in NIP-CF fetches the document so
+    ],
 )
 def test_accept_may_name_more(ask, accept: str):
-    assert "limitation" in json.loads(ask("GET", headers={"Accept": accept}).body)
+    answer = ask("GET", headers={"Accept": accept})
+    assert answer.headers["Content-Type"] == "application/nostr+json"
+    assert "limitation" in json.loads(answer.body)
 
 
 def test_any_web_page_may_read_it(ask):
@@ -121,14 +130,14 @@ def test_every_route_of_the_surface_is_served_and_no_other_method(ask, route: Ro
     assert (refused.status, refused.headers["Allow"]) == (405, ", ".join(allowed))
 
 
-def test_a_browser_is_told_what_this_is(ask):
-    answer = ask("GET")
+def test_a_reader_of_text_is_told_what_this_is(ask):
+    answer = ask("GET", headers={"Accept": "text/plain"})
     assert answer.status == 200
     assert "Nostr" in answer.body
     assert answer.headers["Content-Type"].startswith("text/plain")
 
 
-def test_health(ask):
+def test_the_health_check_answers_ok(ask):
     assert json.loads(ask("GET", "/healthz").body) == {"status": "ok"}
 
 
@@ -139,7 +148,7 @@ def test_head_has_no_body(ask):
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/healthz/x", "/..%2f..%2fetc/passwd", "/%00", "//"])
-def test_what_is_not_there(ask, path: str):
+def test_an_unknown_path_gets_404(ask, path: str):
     assert ask("GET", path).status == 404
 
 
@@ -167,7 +176,7 @@ def ends(data, settings: dict[str, object]) -> tuple[int, str]:
         return code, log.read()
 
 
-def test_a_busy_port(relay: RelayProcess, tmp_path):
+def test_a_busy_port_ends_the_start_with_one_line(relay: RelayProcess, tmp_path):
     code, complaint = ends(tmp_path / "data", {"port": relay.port})
     assert code != 0
     assert complaint.startswith(f"farthing: cannot listen on 127.0.0.1:{relay.port}: ")
@@ -177,12 +186,16 @@ def test_a_busy_port(relay: RelayProcess, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
-        ("secret-key", b"", "{file} is empty: put back what it held, or remove it"),
-        ("secret-key", b"zz\n", "{file} holds no key: put back what it held, or remove it"),
-        ("secret-key", b"\xff\xfe\0", "{file} holds no key: put back what it held, or remove it"),
+        ("secret-key", b"",
+         "expected a secret in {file}, got nothing: restore the file or remove it"),
+        ("secret-key", b"zz\n",
+         "expected a key in {file}: restore the file or remove it"),
+        ("secret-key", b"\xff\xfe\0",
+         "expected a key in {file}: restore the file or remove it"),
         ("farthing.db", b"x" * 9999,
          "the database in {data} cannot be used: file is not a database"),
-        ("peer-token", b"\xff", "the token of the peer `local` needs at least 32 random bytes"),
+        ("peer-token", b"\xff",
+         "expected at least 32 random bytes as the token of the peer `local`"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_broken(tmp_path, name: str, content: bytes, complaint: str):

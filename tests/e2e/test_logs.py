@@ -9,7 +9,8 @@ import pytest
 
 from farthing.settings import Settings
 from infra.local.server.logs import configure_logs
-from tests.e2e.client import Background
+from tests.e2e.authors import Author
+from tests.e2e.client import Background, connected
 from tests.e2e.http import request
 from tests.e2e.relay_process import RelayProcess
 
@@ -87,3 +88,21 @@ def test_a_server_at_debug_tells_of_requests(
     assert (told["method"], told["status"], told["client"]) == ("GET", 200, "127.0.0.1")
     assert "very-secret-token" not in text
     assert "private" not in text
+
+
+def test_the_log_names_what_was_refused(
+    start_relay: Callable[..., RelayProcess], background: Background
+) -> None:
+    relay = start_relay(log_format="json", price_per_byte=10)
+    event = Author().event("unpaid")
+    with connected(background, relay.url) as client:
+        assert client.publish(event)[0] is False
+    request(background, "GET", f"{relay.http}/v1/operator", {})
+    relay.stop()
+
+    text = relay.log_path.read_text()
+    lines = {line["message"]: line for line in map(json.loads, text.splitlines())}
+    refused = lines["refused EVENT"]
+    assert (refused["author"], refused["event"]) == (event["pubkey"], event["id"])
+    assert (refused["level"], refused["client"]) == ("info", "127.0.0.1")
+    assert lines["refused GET /v1/operator"]["reason"] == "expected the authorization scheme Nostr"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from farthing.ilp.packet import Code
-from farthing.ports.meter import Metric, known_code
+from farthing.ilp.packet import Code, known_code
+from farthing.ports.meter import Metric
 from infra.local.server.meter import LocalMeter
 from tests.e2e.authors import Author
 from tests.e2e.client import Background, RawClient

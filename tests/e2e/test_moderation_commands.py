@@ -53,11 +53,38 @@ def test_a_banned_key_is_refused_at_once_by_the_running_server(
     assert not {"one", "two"} & {
         each["content"] for each in client.ask({"authors": [author.pubkey]})
     }
+    assert f"key    {author.pubkey}  spam" in farthing(relay, "ban").splitlines()
     farthing(relay, "unban", author.pubkey)
+    assert author.pubkey not in farthing(relay, "ban")
     assert command(relay, "unban", author.pubkey).returncode == 1
 
 
-def test_delete_and_scan(relay: RelayProcess, client: RawClient) -> None:
+def test_events_are_banned_and_keys_allowed(relay: RelayProcess, client: RawClient) -> None:
+    event = Author().event("one")
+    client.store(event)
+
+    assert "event" in farthing(relay, "ban", "--event", event["id"])
+
+    assert client.ask({"ids": [event["id"]]}) == []
+    assert f"event  {event['id']}" in farthing(relay, "ban").splitlines()
+    assert "no longer" in farthing(relay, "unban", event["id"])
+
+    friend = Author().pubkey
+    farthing(relay, "allow", friend, "--reason", "a friend")
+    assert f"{friend}  a friend" in farthing(relay, "allow").splitlines()
+    farthing(relay, "allow", friend, "--end")
+    assert friend not in farthing(relay, "allow")
+    assert command(relay, "allow", friend, "--end").returncode == 1
+
+
+@pytest.mark.parametrize("typed", ["", "npub1", "me"])
+def test_what_is_neither_a_key_nor_an_event_is_refused(relay: RelayProcess, typed: str) -> None:
+    done = command(relay, "ban", typed)
+    assert done.returncode == 2
+    assert "expected a public key or an event id" in done.stderr
+
+
+def test_scan_finds_events_and_delete_removes_them(relay: RelayProcess, client: RawClient) -> None:
     author = Author()
     events = [author.event(f"note {n}", tags=[["t", "scan"]]) for n in range(3)]
     client.store(*events)
@@ -65,8 +92,10 @@ def test_delete_and_scan(relay: RelayProcess, client: RawClient) -> None:
     assert farthing(relay, "scan", "--filter", filter, "--count").strip() == "3"
     assert len(farthing(relay, "scan", "--filter", filter, "--limit", "2").splitlines()) == 2
 
+    whole = farthing(relay, "scan", "--filter", filter, "--json").splitlines()
+    assert {json.loads(line)["id"] for line in whole} == {event["id"] for event in events}
     assert "3 events would be removed" in farthing(relay, "delete", "--filter", filter, "--dry-run")
-    assert "1 events removed" in farthing(relay, "delete", "--id", events[0]["id"])
+    assert "1 event removed" in farthing(relay, "delete", "--id", events[0]["id"])
 
     assert {event["id"] for event in client.ask({"#t": ["scan"]})} == {
         event["id"] for event in events[1:]

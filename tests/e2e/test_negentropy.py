@@ -98,7 +98,7 @@ def notes(author: Author, number: int, *, same_second: bool = False) -> list[Eve
 class TestSets:
     """Each size as what only the relay has, only the client has, or both share."""
 
-    def test_down(
+    def test_a_client_fetches_the_events_that_it_lacks(
         self, client: RawClient, author: Author, sync: Any, size: int, same_second: bool
     ) -> None:
         theirs = notes(author, size, same_second=same_second)
@@ -109,7 +109,7 @@ class TestSets:
         assert synced.client == ids(theirs)
         assert (synced.sent, synced.received) == (0, size)
 
-    def test_up(
+    def test_a_client_sends_the_events_that_the_relay_lacks(
         self, client: RawClient, author: Author, sync: Any, size: int, same_second: bool
     ) -> None:
         mine = notes(author, size, same_second=same_second)
@@ -119,7 +119,7 @@ class TestSets:
         assert set(client.ids({"authors": [author.pubkey]})) == ids(mine)
         assert (synced.sent, synced.received) == (size, 0)
 
-    def test_disjoint(
+    def test_sets_without_a_common_event_become_equal(
         self, client: RawClient, author: Author, sync: Any, size: int, same_second: bool
     ) -> None:
         theirs = notes(author, size, same_second=same_second)
@@ -131,7 +131,7 @@ class TestSets:
         assert synced.client == ids(theirs + mine)
         assert set(client.ids({"authors": [author.pubkey]})) == ids(theirs + mine)
 
-    def test_equal(
+    def test_equal_sets_exchange_nothing(
         self, client: RawClient, author: Author, sync: Any, size: int, same_second: bool
     ) -> None:
         shared = notes(author, size, same_second=same_second)
@@ -142,7 +142,7 @@ class TestSets:
         assert (synced.sent, synced.received) == (0, 0)
         assert synced.client == ids(shared)
 
-    def test_nested_either_way(
+    def test_only_the_difference_of_nested_sets_is_exchanged(
         self, client: RawClient, author: Author, sync: Any, size: int, same_second: bool
     ) -> None:
         shared = notes(author, size, same_second=same_second)
@@ -173,7 +173,9 @@ class TestTenThousand:
         assert relay.stop() == 0
         relay.check_log()
 
-    def test_both_ways_and_down(self, background: Background, big: Any, author: Author) -> None:
+    def test_large_sets_become_equal_both_ways_and_down(
+        self, background: Background, big: Any, author: Author
+    ) -> None:
         relay, events = big
 
         both = background.run(
@@ -188,7 +190,7 @@ class TestTenThousand:
         assert not down.failed
         assert down.client == ids(events)
 
-    def test_up(
+    def test_many_events_are_sent_up_without_a_failure(
         self, background: Background, start_relay: Callable[..., RelayProcess], author: Author
     ) -> None:
         events = [author.event(created_at=_now() - each // 7) for each in range(MANY)]

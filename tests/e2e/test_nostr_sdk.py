@@ -96,7 +96,7 @@ def scenario(background: Background, relay: RelayProcess):
     return run
 
 
-def test_publish_and_fetch(scenario):
+def test_published_events_are_fetched_newest_first(scenario):
     async def story(url: str) -> None:
         async with person(url) as alice, person(url) as bob:
             await alice.publish(alice.event("first", ago=2))
@@ -109,7 +109,7 @@ def test_publish_and_fetch(scenario):
     scenario(story)
 
 
-def test_tags(scenario):
+def test_events_are_found_by_their_tags(scenario):
     async def story(url: str) -> None:
         async with person(url) as alice:
             topic = alice.keys.public_key().to_hex()[:20]
@@ -131,7 +131,7 @@ async def next_event(stream, subscription: str) -> Event:
             return notification.event
 
 
-def test_a_live_subscription(scenario):
+def test_a_live_subscription_gets_each_new_event(scenario):
     async def story(url: str) -> None:
         async with person(url) as alice, person(url) as bob:
             stream = bob.client.notifications()
@@ -152,7 +152,7 @@ def test_a_live_subscription(scenario):
     scenario(story)
 
 
-def test_replaceable_events(scenario):
+def test_only_the_newest_version_of_an_address_is_stored(scenario):
     async def story(url: str) -> None:
         async with person(url) as alice:
             await alice.publish(alice.event('{"name":"old"}', kind=0, ago=20))
@@ -168,7 +168,7 @@ def test_replaceable_events(scenario):
     scenario(story)
 
 
-def test_deletion(scenario):
+def test_only_the_author_deletes_an_event(scenario):
     async def story(url: str) -> None:
         async with person(url) as alice, person(url) as mallory:
             note = alice.event("regretted")
@@ -216,7 +216,7 @@ def test_direct_messages_are_for_the_two_of_them(scenario):
     scenario(story)
 
 
-def test_protected_events_after_authenticating(scenario):
+def test_only_its_author_publishes_a_protected_event(scenario):
     async def story(url: str) -> None:
         async with person(url) as alice, person(url) as mallory:
             event = alice.event("mine to publish", tags=(Tag.protected(),))
@@ -227,7 +227,7 @@ def test_protected_events_after_authenticating(scenario):
     scenario(story)
 
 
-def test_two_hundred_events(scenario):
+def test_events_sent_at_once_are_all_stored(scenario):
     async def story(url: str) -> None:
         async with person(url) as alice, person(url) as bob:
             events = [alice.event(f"number {number}", ago=number) for number in range(200)]

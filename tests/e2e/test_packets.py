@@ -31,7 +31,7 @@ def request_with(*lines: bytes, body: bytes = b"abc", line: bytes = b"POST /ilp 
 
 
 class TestReading:
-    def test_a_packet(self) -> None:
+    def test_a_plain_packet_request_is_read(self) -> None:
         octets = request_with(b"Content-Length: 3", b"Authorization:  Bearer x ", b"X-Empty:")
         headers = {
             "host": "x", "content-length": "3", "authorization": "Bearer x", "x-empty": "",
@@ -40,7 +40,7 @@ class TestReading:
         assert read_request(octets + b"POST") == Request(headers, b"abc", b"POST")
 
     @pytest.mark.parametrize("cut", range(len(PLAIN)))
-    def test_a_part_of_it(self, cut: int) -> None:
+    def test_a_part_of_a_request_is_not_read_yet(self, cut: int) -> None:
         assert read_request(PLAIN[:cut]) is None
 
     @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ class TestAConnection:
 
         background.run(run())
 
-    def test_an_answer_for_nobody(self, background: Background) -> None:
+    def test_an_answer_after_the_client_has_left_is_dropped(self, background: Background) -> None:
         def test(world: World) -> None:
             world.connection.data_received(PLAIN)
             world.wire.calls.append("close")
@@ -367,7 +367,7 @@ class TestAConnection:
 
         in_the_loop(background, test)
 
-    def test_no_room(self, background: Background) -> None:
+    def test_a_connection_above_the_limit_gets_503(self, background: Background) -> None:
         def test(world: World) -> None:
             first = world.wire
             for _ in range(2):
@@ -448,12 +448,14 @@ def test_both_ways_answer_alike(relay: RelayProcess, line: socket.socket, more: 
     assert headers["date"].endswith(" gmt")
 
 
-def test_many_on_one_connection(relay: RelayProcess, line: socket.socket):
+def test_many_packets_on_one_connection_are_all_answered(relay: RelayProcess, line: socket.socket):
     line.sendall(b"".join(paid_post(relay) for _ in range(5)))
     assert all(is_fulfilled(answer_on(line)) for _ in range(5))
 
 
-def test_packets_first_then_anything(relay: RelayProcess, line: socket.socket):
+def test_one_connection_serves_packets_pages_and_a_websocket(
+    relay: RelayProcess, line: socket.socket
+):
     """One connection, by a proxy say: packets, a page, a packet, and at last a WebSocket."""
     line.sendall(paid_post(relay))
     assert is_fulfilled(answer_on(line))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from farthing.agent.subscription_client import Relay, SubscriptionClient
-from farthing.btp_nips.messages import Model
+from farthing.btp_nips.models import Model
 from farthing.nostr.events import Event, sign_event
 from farthing.nostr.filters import parse_filter
 from infra.local.commands.subscribe import HttpCarrier
@@ -243,7 +243,9 @@ def test_status_top_up_and_close(chain: Chain, printed: Callable[..., Printed]) 
     assert "returned    700" in chain.run("ann", "subscribe", *where, "--close")
 
 
-def test_the_operator_closes(chain: Chain, printed: Callable[..., Printed]) -> None:
+def test_the_operator_closes_a_subscription_and_its_credit_returns(
+    chain: Chain, printed: Callable[..., Printed]
+) -> None:
     shown = printed(
         "--filter", '{"kinds":[1008]}', "--model", "streaming", "--amount", "1503", "--id", "s8",
         "--push",

@@ -43,11 +43,8 @@ def _others_are_still_served(connect):
         "[" * 100_000,
         "[" * 100_000 + "]" * 20_000,
         '{"a":' * 20_000,
-        '["REQ","deep",' + "[" * 50_000 + "]" * 50_000 + "]",
-        '["EVENT",{"tags":' + "[" * 50_000 + "]" * 50_000 + "}]",
         "1" * 100_000,
         '["REQ", "x", {"limit": NaN}]',
-        '["REQ", "x", {"limit": 1e999}]',
         '["REQ"]',
         '["REQ", 5, {}]',
         '["REQ", null, {}]',
@@ -141,7 +138,7 @@ def test_what_is_no_event_gets_ok_false(client: RawClient, verb: str, body: obje
     assert (accepted, reason.split(":")[0]) == (False, "invalid")
 
 
-def test_an_event_without_anything(client: RawClient):
+def test_an_event_message_without_an_event_is_refused(client: RawClient):
     client.send("EVENT")
     assert client.wait_for("OK")[1:3] == ["", False]
 

@@ -98,7 +98,7 @@ def test_a_req_with_the_same_id_replaces_the_one_before(client: RawClient, conne
     assert got == [wanted]
 
 
-def test_close_stops_delivery(client: RawClient, connect, author: Author):
+def test_after_close_no_event_is_delivered(client: RawClient, connect, author: Author):
     assert client.request("gone", {"authors": [author.pubkey]}) == []
     client.send("CLOSE", "gone")
     deliver_marker(client, client)
@@ -132,7 +132,7 @@ def test_a_thousand_subscriptions_opened_and_closed(client: RawClient):
     assert client.request("last", {"kinds": [9999]}) == []
 
 
-def test_more_subscriptions_than_allowed(client: RawClient, connect, author: Author):
+def test_a_subscription_above_the_limit_is_refused(client: RawClient, connect, author: Author):
     for number in range(50):
         assert client.request(f"s{number}", {"authors": [author.pubkey]}) == []
     assert client.refusal("REQ", "over", {"kinds": [1]}).startswith("error: more than 50")

@@ -11,7 +11,7 @@ from tests.e2e.test_raw_live import deliver_marker
 PRIVATE = pytest.mark.parametrize("kind", [4, 1059])
 
 
-def test_auth(client: RawClient, author: Author):
+def test_a_client_authenticates_with_the_challenge(client: RawClient, author: Author):
     assert client.authenticate(author) == (True, "")
 
 
@@ -47,7 +47,9 @@ def test_auth_that_is_not_for_here_and_now(client: RawClient, author: Author, wr
     assert client.refusal("REQ", "dm", {"kinds": [4]}).startswith("auth-required: ")
 
 
-def test_auth_with_anothers_challenge(client: RawClient, connect, author: Author):
+def test_auth_with_the_challenge_of_another_connection_fails(
+    client: RawClient, connect, author: Author
+):
     theirs = connect().challenge()
     assert client.authenticate(author, challenge=theirs)[0] is False
 

@@ -105,7 +105,7 @@ def test_any_text_may_be_a_tags_value(client: RawClient, author: Author, value: 
     assert event["id"] in client.ids({"#x": [value]})
 
 
-def test_many_tags(client: RawClient, author: Author):
+def test_an_event_is_found_by_each_of_its_many_tags(client: RawClient, author: Author):
     tags = [["t", f"{author.pubkey[:8]}{number}"] for number in range(2000)]
     event = author.event(tags=tags)
     client.store(event)
@@ -155,20 +155,20 @@ def test_a_filter_that_makes_no_sense_is_closed_as_invalid(client: RawClient, fi
     assert client.refusal("COUNT", "wrong", filter).startswith("invalid: ")
 
 
-def test_too_many_filters(client: RawClient):
+def test_too_many_filters_are_refused(client: RawClient):
     fine = {"ids": ["0" * 64]}
     assert client.ask(*[fine] * 20) == []
     assert client.refusal("REQ", "many", *[fine] * 21).startswith("invalid: more than 20")
     assert client.refusal("COUNT", "many", *[fine] * 21).startswith("invalid: more than 20")
 
 
-def test_too_many_values(client: RawClient):
+def test_too_many_values_are_refused(client: RawClient):
     ids = [f"{number:064x}" for number in range(1001)]
     reason = client.refusal("REQ", "many", {"ids": ids, "kinds": list(range(1000))})
     assert reason.startswith("invalid: more than 2000")
 
 
-def test_count(client: RawClient, author: Author):
+def test_count_counts_each_matching_event_once(client: RawClient, author: Author):
     mine = {"authors": [author.pubkey]}
     assert client.count(mine) == {"count": 0}
     notes = [author.event(tags=[["t", author.pubkey]]) for _ in range(30)]

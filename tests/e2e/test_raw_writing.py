@@ -35,7 +35,9 @@ def test_pipelined_events_are_all_answered_before_what_was_sent_after_them(
 
 
 @pytest.mark.parametrize("kind", [0, 3, 10002, 19999])
-def test_replaceable(client: RawClient, author: Author, kind: int):
+def test_only_the_newest_version_of_a_replaceable_event_is_stored(
+    client: RawClient, author: Author, kind: int
+):
     old = author.event(kind=kind, created_at=NOW - 20)
     newer = author.event(kind=kind, created_at=NOW - 10)
     between = author.event(kind=kind, created_at=NOW - 15)
@@ -61,7 +63,7 @@ def test_of_two_versions_of_one_second_the_lowest_id_stays(client: RawClient):
         assert client.ask({"authors": [author.pubkey]})[0]["id"] == low["id"]
 
 
-def test_addressable(client: RawClient, author: Author):
+def test_each_address_has_its_newest_version(client: RawClient, author: Author):
     def version(d: str, created_at: int) -> dict:
         return author.event(kind=30023, created_at=created_at, tags=[["d", d], ["t", "x"]])
 
@@ -89,7 +91,7 @@ def test_of_concurrent_versions_the_newest_that_was_accepted_stands(
     assert client.publish(versions[0])[0]
 
 
-def test_delete_by_id(client: RawClient, author: Author):
+def test_only_the_author_deletes_by_id_and_for_good(client: RawClient, author: Author):
     event, kept = author.event(), author.event()
     client.store(event, kept)
     stranger = Author().event(kind=5, tags=[["e", event["id"]]])
@@ -114,7 +116,7 @@ def test_a_deletion_that_comes_first_counts_for_the_author_only(client: RawClien
     assert client.ids({"ids": [event["id"], second["id"]]}) == [event["id"]]
 
 
-def test_delete_by_address(client: RawClient, author: Author):
+def test_a_deletion_by_address_covers_versions_up_to_its_time(client: RawClient, author: Author):
     def version(created_at: int) -> dict:
         return author.event(kind=30023, created_at=created_at, tags=[["d", "a"]])
 
@@ -198,7 +200,7 @@ def test_kind_22242_is_never_published(client: RawClient, author: Author):
     assert client.publish(author.event(kind=22242))[0] is False
 
 
-def test_rate_limit(start_relay, connect):
+def test_messages_above_the_rate_are_refused_and_then_disconnected(start_relay, connect):
     relay = start_relay(price_per_byte=0, requests_per_second=1, request_burst=20)
     client, author = connect(relay), Author()
     events = [author.event() for _ in range(30)]

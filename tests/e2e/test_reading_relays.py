@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ def limits(events: int = 10, seconds: float = 10, octets: int = 10**6) -> ReadLi
     return ReadLimits(events, octets, seconds)
 
 
-def test_a_real_relay(relay: RelayProcess, client: RawClient) -> None:
+def test_events_of_a_relay_are_read_up_to_the_limit(relay: RelayProcess, client: RawClient) -> None:
     author = Author()
     client.store(*(author.event(f"note {number}") for number in range(5)))
     wanted = [{"authors": [author.pubkey]}]
@@ -33,13 +33,13 @@ def test_a_real_relay(relay: RelayProcess, client: RawClient) -> None:
     assert len(list(HERE.read(relay.url, wanted, limits(3)))) == 3
 
 
-def test_one_that_refuses(relay: RelayProcess) -> None:
+def test_a_refused_request_fails(relay: RelayProcess) -> None:
     with pytest.raises(RelayFailed):
         list(HERE.read(relay.url, [{"kinds": "all"}], limits()))
 
 
 def test_one_that_is_not_there() -> None:
-    with pytest.raises(RelayFailed):
+    with pytest.raises(RelayFailed, match="cannot be reached: the connection was refused"):
         list(HERE.read("ws://127.0.0.1:1", ALL, limits(seconds=5)))
 
 
@@ -87,6 +87,37 @@ def test_one_that_sends_more_octets_than_allowed_is_cut_off(background: Backgrou
     with misbehaving(background, wordy) as url:
         found = list(HERE.read(url, ALL, limits(10**6, octets=100_000)))
     assert len(found) == 9
+
+
+async def wide() -> AsyncIterator[str]:
+    while True:
+        yield '["EVENT","farthing",{"content":"' + "\N{GRINNING FACE}" * 2500 + '"}]'
+
+
+def test_octets_are_counted_and_not_characters(background: Background) -> None:
+    with misbehaving(background, wide) as url:
+        found = list(HERE.read(url, ALL, limits(10**6, octets=100_000)))
+    assert len(found) == 9
+
+
+def test_pings_count_as_octets(background: Background) -> None:
+    async def ping(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        with suppress(ConnectionError):
+            while True:
+                await socket.ping(b"x" * 100)
+        return socket
+
+    allowance = Allowance(10, 100_000)
+    with (
+        serving(background, ping) as url,
+        pytest.raises(RelayFailed, match="connection ended"),
+        HERE.session(url, allowance, 20) as session,
+    ):
+        list(session.read(ALL))
+    with pytest.raises(AllowanceSpent):
+        allowance.check()
 
 
 def test_a_relay_in_our_own_network_is_not_asked(background: Background) -> None:
@@ -176,7 +207,7 @@ def test_a_session_hears_of_new_events(relay: RelayProcess, client: RawClient) -
     assert heard[0]["id"] == new["id"]
 
 
-def test_the_information_document(relay: RelayProcess) -> None:
+def test_the_information_document_is_read_or_fails(relay: RelayProcess) -> None:
     assert "CF" in HERE.information(relay.url, 10)["supported_nips"]
     for url in ("ws://127.0.0.1:1", "https://127.0.0.1:1"):
         with pytest.raises(RelayFailed):
@@ -184,12 +215,13 @@ def test_the_information_document(relay: RelayProcess) -> None:
 
 
 def test_an_allowance_of_all_relays_ends_before_that_of_one() -> None:
-    together = Allowance(10, 10**6)
+    together = Allowance(10, 10**6, spent="together")
     one, other = (Allowance(100, 10**6, behind=together) for _ in range(2))
     one.spend(6, 100)
-    with pytest.raises(AllowanceSpent):
+    with pytest.raises(AllowanceSpent, match="together"):
         other.spend(6, 100)
-    assert one.is_spent
+    with pytest.raises(AllowanceSpent, match="together"):
+        one.check()
 
 
 def test_an_allowance_is_renewed_with_its_window() -> None:
@@ -197,7 +229,8 @@ def test_an_allowance_is_renewed_with_its_window() -> None:
     allowance = Allowance(10, 10, window_seconds=60, clock=lambda: now[0])
     with pytest.raises(AllowanceSpent):
         allowance.spend(1, 11)
-    assert allowance.is_spent
+    with pytest.raises(AllowanceSpent):
+        allowance.check()
     now[0] = 60.0
-    assert not allowance.is_spent
+    allowance.check()
     allowance.spend(10, 10)

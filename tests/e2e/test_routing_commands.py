@@ -81,7 +81,7 @@ def test_a_peers_own_address_needs_no_table(agent: Agent, run: Run) -> None:
     [
         ("g.agent.me.x", 0, "this agent's own"),
         ("g.agent.nobody", 1, "no route to g.agent.nobody"),
-        ("g.agent.far", 1, "is no peer of ours"),
+        ("g.agent.far", 1, "not a peer of ours"),
         ("g.agent.bob", 1, "peer bob is not active: farthing peers set bob --active"),
         ("not an address", 1, "is not an ILP address"),
     ],
@@ -143,4 +143,4 @@ def test_all_accounts_are_listed_also_of_those_who_left(agent: Agent, run: Run) 
         ["bob", "0", "0", "400", "(no", "longer", "a", "peer)"],
     ]
     assert run("ledger", "bob")[0] == 0
-    assert run("ledger", "nobody") == (1, "farthing: there is no account of 'nobody'\n")
+    assert run("ledger", "nobody") == (1, "farthing: there is no account 'nobody'\n")

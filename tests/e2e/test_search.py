@@ -83,7 +83,7 @@ def test_a_live_search_gets_new_events(client: RawClient) -> None:
     assert client.wait_for("EVENT", "live")[2]["content"] == "a Kestrel"
 
 
-def test_it_is_advertised(relay: RelayProcess) -> None:
+def test_the_information_document_lists_search(relay: RelayProcess) -> None:
     assert 50 in information(relay)["supported_nips"]
 
 
@@ -97,6 +97,22 @@ def test_an_older_data_folder_is_indexed_at_the_start(
             assert found(client, 1, search="before") == ["from before"]
     finally:
         relay.stop()
+
+
+def test_a_folder_with_more_events_than_a_request_may_read_is_indexed_whole(
+    tmp_path: Path, background: Background
+) -> None:
+    author = Author()
+    events = [author.event(f"lorem {number}", created_at=number) for number in range(1, 1501)]
+    import_events(tmp_path / "data", events)
+    relay = RelayProcess(tmp_path / "data", port=free_port(), price_per_byte=0, max_scan=700)
+    relay.start()
+    try:
+        with connected(background, relay.url) as client:
+            assert found(client, 1, search="lorem 1") == ["lorem 1"]
+    finally:
+        relay.stop()
+    assert "catch up" not in relay.log
 
 
 def test_where_it_is_off_it_is_refused_and_not_advertised(

@@ -238,5 +238,5 @@ def forger(port: int) -> Iterator[None]:
         server.server_close()
 
 
-def test_there_are_six(town: Town) -> None:
+def test_all_six_agents_run(town: Town) -> None:
     assert all(town[name].is_running for name in NAMES)

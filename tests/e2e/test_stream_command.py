@@ -210,8 +210,8 @@ def test_a_relay_with_neither_numbers_nor_negentropy_is_read_by_pages(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "give URLs of relays, or --config"),
-        (("ws://localhost", "--filter", '{"limit":1}'), "its filter has no limit"),
+        ((), "expected URLs of relays, or --config"),
+        (("ws://localhost", "--filter", '{"limit":1}'), "expected a filter without a limit"),
     ],
 )
 def test_what_cannot_be_streamed_is_said(

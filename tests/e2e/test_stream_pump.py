@@ -172,3 +172,59 @@ def test_other_tables_are_passed_by(engine: SqliteEngine) -> None:
     running.stop()
 
     assert consumer.taken == ["a"]
+
+
+def test_a_position_is_stored_after_some_changes_and_at_the_end(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[dict[str, int]] = []
+    advance = engine.stream_advance
+    monkeypatch.setattr(streams, "_STORED_EVERY", 3)
+    monkeypatch.setattr(
+        engine,
+        "stream_advance",
+        lambda positions: stored.append(dict(positions)) or advance(positions),
+    )
+    consumer = Consumer()
+    running = pump(engine, one=consumer)
+    running.start()
+    for key in "abcdefg":
+        write(engine, key)
+        consumer.wait_for(key)
+
+    running.stop()
+
+    assert stored[-1] == {"one": 7}
+    assert len(stored) <= 3
+    engine.flush()
+    assert engine.stream_after(0, 1000) == []
+
+
+def test_a_consumer_gets_what_has_come_since_another_one_read(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without another wake, which would come with the next change only."""
+    monkeypatch.setattr(streams, "_POLL_SECONDS", 1000.0)
+    begun, free = threading.Event(), threading.Event()
+
+    class Slow(Consumer):
+        def __call__(self, event: dict[str, Any], context: object) -> dict[str, Any]:
+            begun.set()
+            assert free.wait(SECONDS)
+            return super().__call__(event, context)
+
+    quick, slow = Consumer(), Slow()
+    running = pump(engine, quick=quick, slow=slow)
+    running.start()
+    write(engine, "a")
+    assert begun.wait(SECONDS)
+    for key in ("b", "c"):
+        write(engine, key)
+        quick.wait_for(key)
+
+    free.set()
+
+    try:
+        slow.wait_for("a", "b", "c")
+    finally:
+        running.stop()

@@ -60,7 +60,9 @@ class TestTwoServers:
             assert relay.stop() == 0
             relay.check_log()
 
-    def test_both_ways(self, world: Any, connect: Callable[..., RawClient]) -> None:
+    def test_sync_makes_both_sides_equal(
+        self, world: Any, connect: Callable[..., RawClient]
+    ) -> None:
         our_relay, their_relay, shared, ours, theirs = world
         watching = connect(our_relay)
         watching.request("new", {"kinds": [1], "limit": 0})
@@ -73,21 +75,22 @@ class TestTwoServers:
         asked = {**NOTES, "limit": 1000}
         assert set(connect(their_relay).ids(asked)) == everything
         assert {watching.wait_for("EVENT", "new")[2]["id"] for _ in theirs} == ids(theirs)
-        assert printed["have"] == "120 that they lack"
+        assert printed["have"] == "120 that the relay lacks"
         assert printed["need"] == "270 that we lack"
         assert printed["downloaded"].startswith("270: 270 stored, 0 known")
         assert printed["uploaded"] == "120; 0 known there"
         assert re.fullmatch(r"\d+ rounds, \d+ bytes sent, \d+ received", printed["traffic"])
 
         again = sync(our_relay.data, their_relay.url, "--filter", json.dumps(NOTES))
-        assert (again["have"], again["need"]) == ("0 that they lack", "0 that we lack")
+        assert (again["have"], again["need"]) == ("0 that the relay lacks", "0 that we lack")
 
-    def test_one_way_and_neither(self, world: Any) -> None:
+    def test_a_dry_run_changes_nothing_and_a_direction_only_one_side(self, world: Any) -> None:
         our_relay, their_relay, shared, ours, theirs = world
         to = (our_relay.data, their_relay.url, "--filter", json.dumps(NOTES))
 
         printed = sync(*to, "--dry-run")
-        assert (printed["have"], printed["need"]) == ("120 that they lack", "270 that we lack")
+        assert printed["have"] == "120 that the relay lacks"
+        assert printed["need"] == "270 that we lack"
         assert exported_ids(our_relay.data, NOTES) == ids(shared + ours)
 
         sync(*to, "--dir", "down")
@@ -143,7 +146,7 @@ class TestAPaidRelay:
         assert "15 receipts" in audit
         assert f"{paid_for[1]} posted, 0 pending\n0 differences" in audit
         again = self.upload(tmp_path / "ours", paid, "--token", token)
-        assert again["have"] == "0 that they lack"
+        assert again["have"] == "0 that the relay lacks"
 
     def test_with_a_wrong_one_is_not(
         self, paid: RelayProcess, tmp_path: Path, author: Author
@@ -189,13 +192,16 @@ class TestWhatGoesWrong:
         assert line.startswith("farthing: ")
         return line
 
-    def test_nobody_is_there(self, tmp_path: Path) -> None:
+    def test_a_relay_that_cannot_be_reached_is_named(self, tmp_path: Path) -> None:
         assert "cannot connect to ws://127.0.0.1:9" in self.refused(tmp_path, "ws://127.0.0.1:9")
 
-    def test_no_url(self, tmp_path: Path) -> None:
-        assert "cannot connect to nonsense" in self.refused(tmp_path, "nonsense")
+    def test_text_that_is_no_url_is_refused(self, tmp_path: Path) -> None:
+        error = sync(tmp_path / "ours", "nonsense", status=2)["error"]
+        assert "expected a ws:// or wss:// URL, got 'nonsense'" in error.splitlines()[-1]
 
-    def test_too_many_events(self, start_relay: Start, tmp_path: Path) -> None:
+    def test_a_set_that_is_too_large_is_refused_with_advice(
+        self, start_relay: Start, tmp_path: Path
+    ) -> None:
         relay = start_relay(**OPEN, max_sync_events=0)
 
         assert "at most 0 events: give a narrower --filter" in self.refused(tmp_path, relay.url)
@@ -207,13 +213,13 @@ class TestWhatGoesWrong:
             (["NEG-ERR", "farthing-sync", "blocked: no"], "the relay ends the sync: blocked: no"),
             (["NEG-ERR", "farthing-sync"], "the relay ends the sync"),
             (["CLOSED", "farthing-sync", "error: x"], "the relay ends the sync: error: x"),
-            (["NEG-MSG", "farthing-sync", "zz"], "the relay's answer is not hexadecimal"),
-            (["NEG-MSG", "farthing-sync", "61ff"], "the relay's answer is not negentropy"),
+            (["NEG-MSG", "farthing-sync", "zz"], "expected hexadecimal digits in"),
+            (["NEG-MSG", "farthing-sync", "61ff"], "expected a negentropy message from the relay"),
             (["NEG-MSG", "farthing-sync", "60"], "responder speaks protocol version 0"),
             (None, "the relay has closed the connection"),
         ],
     )
-    def test_answers(
+    def test_a_wrong_answer_of_the_relay_is_told(
         self, background: Background, tmp_path: Path, answer: Frame | None, expected: str
     ) -> None:
         async def script(frame: Frame, send: Send) -> bool:

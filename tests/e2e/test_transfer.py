@@ -83,18 +83,18 @@ class TestImport:
         author = Author()
         file = write(tmp_path / "events.jsonl", *(author.event() for _ in range(10)))
         monkeypatch.setattr(transfer, "_BATCH", 4)
-        store, batches = Importer.store, []
+        store, batches = Importer.store_read, []
 
-        def interrupted(self: Importer, lines: list[bytes], report: ImportReport) -> None:
+        def interrupted(self: Importer, lines: list[Any], report: ImportReport) -> None:
             if batches:
                 raise KeyboardInterrupt
             batches.append(len(lines))
             store(self, lines, report)
 
-        monkeypatch.setattr(Importer, "store", interrupted)
+        monkeypatch.setattr(Importer, "store_read", interrupted)
         with pytest.raises(KeyboardInterrupt):
             import_file(Settings(data=str(data)), file, progress=False)
-        monkeypatch.setattr(Importer, "store", store)
+        monkeypatch.setattr(Importer, "store_read", store)
 
         report = import_file(Settings(data=str(data)), file, progress=False)
         assert (report.stored, report.duplicates) == (6, 0)

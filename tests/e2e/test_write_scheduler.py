@@ -7,6 +7,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+from greenlet import getcurrent
 
 from farthing.store import sqlite_rows
 from farthing.store.sqlite import SqliteEngine
@@ -56,6 +57,58 @@ def test_handlers_run_while_a_commit_is_under_way(scheduler: WriteScheduler) -> 
     assert ended.get(timeout=_SECONDS) == "needs no commit"
     commits.end()
     assert ended.get(timeout=_SECONDS) == "first"
+
+
+def committing_threads(scheduler: WriteScheduler, number: int) -> list[str]:
+    """The threads that commit for handlers that come one after another."""
+    names, ended = list[str](), SimpleQueue[object]()
+    for _ in range(number):
+        scheduler.submit(
+            lambda: scheduler.park(lambda: names.append(threading.current_thread().name)),
+            ended.put,
+        )
+        ended.get(timeout=_SECONDS)
+    return names
+
+
+def test_handlers_that_come_one_at_a_time_are_committed_for_where_they_run(
+    scheduler: WriteScheduler,
+) -> None:
+    assert committing_threads(scheduler, 3) == ["committer", "scheduler", "scheduler"]
+
+
+def test_a_handler_that_comes_during_a_commit_makes_the_second_thread_commit_again(
+    scheduler: WriteScheduler,
+) -> None:
+    assert committing_threads(scheduler, 2)[-1] == "scheduler"
+    commits, ended = Commits(), SimpleQueue[object]()
+    scheduler.submit(lambda: scheduler.park(commits.of("one")), ended.put)
+    assert commits.begun.get(timeout=_SECONDS) == "one"
+    scheduler.submit(lambda: None, ended.put)
+    commits.end()
+    for _ in range(2):
+        ended.get(timeout=_SECONDS)
+
+    assert committing_threads(scheduler, 2) == ["committer", "scheduler"]
+
+
+def test_answers_are_there_before_others_are_told_of_the_commit() -> None:
+    mail = SimpleQueue[str]()
+
+    class Mail:
+        def put(self, call) -> None:
+            mail.put(call())
+
+    scheduler = WriteScheduler(Mail())
+    committed = scheduler.tell_after_answers(lambda: "told")
+    try:
+        for _ in range(3):  # by the second thread, and by the first
+            scheduler.submit(lambda: scheduler.park(committed), lambda _: "answered")
+            assert [mail.get(timeout=_SECONDS) for _ in range(2)] == ["answered", "told"]
+        committed()  # by a thread of its own
+        assert mail.get(timeout=_SECONDS) == "told"
+    finally:
+        scheduler.stop()
 
 
 def test_who_comes_during_a_commit_waits_for_the_next(scheduler: WriteScheduler) -> None:
@@ -272,3 +325,38 @@ class TestOnTheStore:
         names = [f"thread-{each}-{number}" for each in range(4) for number in range(50)]
         found = engine.get_many(Table.EVENTS, [(name, "e") for name in names])
         assert len(found) == 200
+
+
+def test_handlers_run_in_greenlets_that_are_used_again(scheduler: WriteScheduler) -> None:
+    used = [scheduler_greenlet(scheduler) for _ in range(3)]
+    assert len(set(used)) == 1
+
+    ended: SimpleQueue[object] = SimpleQueue()
+    scheduler.submit(lambda: 1 / 0, ended.put)
+    assert ended.get(timeout=_SECONDS) is None
+    assert scheduler_greenlet(scheduler) == used[0]
+
+
+def scheduler_greenlet(scheduler: WriteScheduler) -> object:
+    ended: SimpleQueue[object] = SimpleQueue()
+    scheduler.submit(lambda: id(getcurrent()), ended.put)
+    return ended.get(timeout=_SECONDS)
+
+
+def test_what_is_run_together_shares_one_commit(tmp_path: Path) -> None:
+    engine, commits = SqliteEngine(tmp_path), list[int]()
+    scheduler = WriteScheduler(Here(), hurried=False)
+    engine.park_in(scheduler)
+    commit = engine._file._commit
+
+    def counted(group) -> bool:
+        commits.append(len(group))
+        return commit(group)
+
+    engine._file._commit = counted  # type: ignore[method-assign]
+    scheduler.run_together(
+        [lambda n=n: engine.write(Put(Table.LEDGER, "p", str(n), {})) for n in range(300)]
+    )
+    scheduler.stop()
+    assert commits == [300]
+    engine.close()

@@ -43,7 +43,7 @@ def test_a_stream_is_a_short_answer(agent: Agent, invoke: Invoke) -> None:
     }  # fmt: skip
     gone = {
         **sample("subscriptions"),
-        "routeKey": "DELETE /v1/subscriptions/{id}",
+        "routeKey": "DELETE /v1/subscriptions/{id+}",
         "pathParameters": {"id": SUBSCRIPTION},
         "body": "",
     }
@@ -65,7 +65,7 @@ def test_a_stream_is_a_short_answer(agent: Agent, invoke: Invoke) -> None:
         ({"Sec-WebSocket-Protocol": "other"}, False),
     ],
 )
-def test_connections_are_marked(
+def test_the_path_or_the_subprotocol_marks_a_connection_as_aether(
     agent: Agent, invoke: Invoke, headers: dict[str, str], is_marked: bool
 ) -> None:
     event = sample("connect")

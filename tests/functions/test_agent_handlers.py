@@ -85,4 +85,4 @@ def test_upkeep_says_who_we_are(agent: Agent, invoke: Invoke) -> None:
     done = invoke("upkeep")
     assert "failed" not in done.values()
     assert newest(agent, agent.settings.pubkey, Kind.ILP_PEER_INFO) is not None
-    assert invoke("upkeep")["say_who_we_are"] == "published 0 events of our own"
+    assert invoke("upkeep")["publish_announcements"] == "published 0 events of our own"

@@ -55,7 +55,7 @@ class TestSequencer:
         # The note and the new profile; not addresses, what was replaced, or a tombstone.
         assert numbered(agent) == [NOTE["id"], PROFILE["id"]]
 
-    def test_once(self, agent: Agent, invoke: Invoke) -> None:
+    def test_repeated_records_are_numbered_once(self, agent: Agent, invoke: Invoke) -> None:
         records = sample("sequencer")["Records"]
         invoke("sequencer", {"Records": records[2:]})
 
@@ -89,7 +89,7 @@ class TestSequencer:
 
         assert numbered(agent) == [NOTE["id"], PROFILE["id"]]
 
-    def test_an_empty_batch(self, invoke: Invoke) -> None:
+    def test_an_empty_batch_has_no_failures(self, invoke: Invoke) -> None:
         assert invoke("sequencer", {"Records": []}) == FINE
 
 

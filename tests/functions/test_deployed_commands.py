@@ -63,7 +63,7 @@ def test_commands_on_files_refuse(deployed: Agent, capsys: pytest.CaptureFixture
     assert "data folder only" in capsys.readouterr().err
 
 
-def test_where_nothing_is_deployed(
+def test_a_command_without_a_deployment_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def nothing(_: object) -> None:

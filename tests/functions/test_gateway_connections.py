@@ -49,14 +49,14 @@ def test_the_client_is_made_at_the_first_post_and_once(world: World) -> None:
 
 
 class TestPost:
-    def test_delivered(self, world: World) -> None:
+    def test_a_frame_is_posted_to_its_client(self, world: World) -> None:
         assert world.connections.post("a", ["1"]) is Delivery.DELIVERED
         assert world.gateway.posted == [("a", "1")]
 
-    def test_nothing(self, world: World) -> None:
+    def test_posting_no_frames_succeeds(self, world: World) -> None:
         assert world.connections.post("a", []) is Delivery.DELIVERED
 
-    def test_every_frame_once(self, world: World) -> None:
+    def test_each_frame_is_posted_once(self, world: World) -> None:
         frames = [str(number) for number in range(100)]
 
         assert world.connections.post("a", iter(frames)) is Delivery.DELIVERED
@@ -95,7 +95,7 @@ class TestPost:
         assert world.gateway.posted.index(("a", "0")) == 15
 
     @pytest.mark.parametrize("error", [GONE, failure("", 410)])
-    def test_gone(self, world: World, error: Exception) -> None:
+    def test_a_client_that_is_gone_is_tried_once(self, world: World, error: Exception) -> None:
         world.gateway.answer = lambda *_: error
 
         assert world.connections.post("a", ["1"]) is Delivery.GONE
@@ -158,7 +158,9 @@ class TestThrottling:
         assert sum(world.waits) < 10, "the function has 29 seconds"
 
     @pytest.mark.parametrize("error", [*THROTTLED, *BROKEN])
-    def test_may_pass(self, world: World, error: Exception) -> None:
+    def test_a_throttled_post_is_repeated_until_it_succeeds(
+        self, world: World, error: Exception
+    ) -> None:
         world.gateway.answer = lambda *_: error if len(world.gateway.attempts) < 5 else None
 
         assert world.connections.post("a", ["1"]) is Delivery.DELIVERED
@@ -166,7 +168,9 @@ class TestThrottling:
         assert len(world.waits) == 4
 
     @pytest.mark.parametrize("error", THROTTLED)
-    def test_disconnects_nobody(self, world: World, error: Exception) -> None:
+    def test_a_throttled_client_is_busy_and_not_disconnected(
+        self, world: World, error: Exception
+    ) -> None:
         """A reconnect storm on top of a throttled API would keep it throttled."""
         world.gateway.answer = lambda client, _: error if client != "well" else None
 
@@ -213,7 +217,7 @@ def wait_for_others(number: int) -> Callable[[str, str], None]:
 
 
 class TestPostEach:
-    def test_in_order_to_each(self, world: World) -> None:
+    def test_each_client_gets_its_frames_in_order(self, world: World) -> None:
         frames = [(f"c{number % 7}", f"{number:03}") for number in range(140)]
 
         assert world.connections.post_each(frames) == {}
@@ -250,12 +254,12 @@ class TestPostEach:
 
         assert world.connections.post("a", [str(n) for n in range(16)]) is Delivery.DELIVERED
 
-    def test_nobody(self, world: World) -> None:
+    def test_posting_to_nobody_has_no_troubles(self, world: World) -> None:
         assert world.connections.post_each([]) == {}
 
 
 class TestClose:
-    def test_closes(self, world: World) -> None:
+    def test_close_deletes_the_connection(self, world: World) -> None:
         world.connections.close("a")
 
         assert world.gateway.deleted == ["a"]

@@ -10,7 +10,7 @@ from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.nostr.filters import Filter
 from farthing.store.subscriptions import Subscription
-from tests.functions.conftest import Invoke, sample
+from tests.functions.conftest import SAMPLES, Invoke, sample
 from tests.relay.world import START, connections_of
 
 CONNECTION = sample("connect")["requestContext"]["connectionId"]
@@ -32,13 +32,22 @@ def read_along(agent: Agent, connection_id: str = "reader") -> None:
     agent.subscriptions.subscribe(subscription, agent.now)
 
 
+def test_every_function_has_a_sample() -> None:
+    functions = SAMPLES.parent / "functions"
+    assert {path.stem for path in SAMPLES.glob("*.json")} == {
+        path.parent.name for path in functions.glob("*/handler.py")
+    }
+
+
 class TestSockets:
     @pytest.fixture(autouse=True)
     def connected(self, agent: Agent) -> None:
         host = sample("connect")["requestContext"]["domainName"]
         agent.sessions.connect(CONNECTION, CHALLENGE, host, agent.now)
 
-    def test_connect(self, agent: Agent, invoke: Invoke) -> None:
+    def test_connect_stores_the_connection_with_a_challenge(
+        self, agent: Agent, invoke: Invoke
+    ) -> None:
         assert invoke("connect") == DONE
 
         connection = agent.sessions.get(CONNECTION)
@@ -46,7 +55,9 @@ class TestSockets:
         assert connection.challenge not in ("", CHALLENGE)
         assert connections_of(agent).posted == []  # from inside $connect nothing can be posted
 
-    def test_event(self, agent: Agent, invoke: Invoke) -> None:
+    def test_event_stores_the_event_and_sends_the_challenge(
+        self, agent: Agent, invoke: Invoke
+    ) -> None:
         note = published("event")
 
         assert body(invoke("event")) == ["OK", note["id"], True, ""]
@@ -54,7 +65,7 @@ class TestSockets:
         assert json.loads(agent.events.get(note["id"]).json) == note
         assert connections_of(agent).posted == [(CONNECTION, ["AUTH", CHALLENGE])]
 
-    def test_req(self, agent: Agent, invoke: Invoke) -> None:
+    def test_req_sends_stored_events_and_stays_open(self, agent: Agent, invoke: Invoke) -> None:
         invoke("event")
         connections_of(agent).take(CONNECTION)
 
@@ -64,37 +75,41 @@ class TestSockets:
         assert (kind, id, note) == ("EVENT", "feed", published("event"))
         assert agent.subscriptions.ids(CONNECTION) == {"feed"}
 
-    def test_count(self, invoke: Invoke) -> None:
+    def test_count_answers_the_number(self, invoke: Invoke) -> None:
         invoke("event")
 
         assert body(invoke("count")) == ["COUNT", "how many", {"count": 1}]
 
-    def test_auth(self, agent: Agent, invoke: Invoke) -> None:
+    def test_auth_stores_the_proven_key(self, agent: Agent, invoke: Invoke) -> None:
         event = published("auth")
 
         assert body(invoke("auth")) == ["OK", event["id"], True, ""]
         assert agent.sessions.get(CONNECTION).pubkeys == {event["pubkey"]}
 
-    def test_close(self, agent: Agent, invoke: Invoke) -> None:
+    def test_close_ends_the_subscription(self, agent: Agent, invoke: Invoke) -> None:
         invoke("req")
 
         assert invoke("close") == DONE
         assert agent.subscriptions.ids(CONNECTION) == set()
 
-    def test_close_before_its_req(self, agent: Agent, invoke: Invoke) -> None:
+    def test_a_req_after_its_close_stays_closed(self, agent: Agent, invoke: Invoke) -> None:
         invoke("close")
 
         assert invoke("req") == DONE
         assert agent.subscriptions.ids(CONNECTION) == set()
 
-    def test_disconnect(self, agent: Agent, invoke: Invoke) -> None:
+    def test_disconnect_forgets_connection_and_subscriptions(
+        self, agent: Agent, invoke: Invoke
+    ) -> None:
         invoke("req")
 
         assert invoke("disconnect") == DONE
         assert agent.sessions.get(CONNECTION) is None
         assert agent.subscriptions.ids(CONNECTION) == set()
 
-    def test_default(self, agent: Agent, invoke: Invoke) -> None:
+    def test_a_message_without_a_route_is_served_by_default(
+        self, agent: Agent, invoke: Invoke
+    ) -> None:
         profile = published("default")
 
         assert body(invoke("default")) == ["OK", profile["id"], True, ""]
@@ -108,7 +123,7 @@ class TestSockets:
     def test_a_message_without_a_body(self, invoke: Invoke, name: str) -> None:
         empty = {**sample(name), "body": None}
 
-        assert body(invoke(name, empty)) == ["NOTICE", "invalid: not JSON"]
+        assert body(invoke(name, empty)) == ["NOTICE", "invalid: expected JSON"]
 
     def test_a_message_on_another_route(self, invoke: Invoke) -> None:
         assert body(invoke("req", sample("event")))[0] == "OK"
@@ -164,7 +179,7 @@ class TestFanOut:
         with pytest.raises(RuntimeError, match="gateway down"):  # Lambda sends them all again
             invoke("fanout")
 
-    def test_an_empty_batch(self, invoke: Invoke) -> None:
+    def test_an_empty_batch_has_no_failures(self, invoke: Invoke) -> None:
         assert invoke("fanout", {"Records": []}) == {"batchItemFailures": []}
 
 
@@ -178,11 +193,14 @@ def unmatched(method: str, path: str) -> dict[str, Any]:
 
 
 class TestInfo:
-    def test_the_information_document(self, agent: Agent, invoke: Invoke) -> None:
+    def test_the_information_document_has_our_key_nips_and_limits(
+        self, agent: Agent, invoke: Invoke
+    ) -> None:
         response = invoke("info")
 
         assert response["headers"]["Content-Type"] == "application/nostr+json"
         assert response["headers"]["Access-Control-Allow-Origin"] == "*"
+        assert response["headers"]["Vary"] == "Accept"
         document = body(response)
         assert document["pubkey"] == agent.settings.pubkey
         assert {1, 9, 11, 40, 42, 45, 70} <= set(document["supported_nips"])
@@ -249,7 +267,7 @@ class TestInfo:
         assert response["statusCode"] == 404
         assert json.loads(response["body"])["status"] == 404
 
-    def test_the_health_check(self, invoke: Invoke) -> None:
+    def test_the_health_check_answers_ok(self, invoke: Invoke) -> None:
         event = sample("info")
         event["rawPath"] = "/healthz"
 

@@ -9,11 +9,9 @@ import pytest
 from farthing.context import Agent
 from farthing.relay.aether.owner import keys_of
 from farthing.settings import Settings
+from tests.functions.conftest import sample
 
-EVENT = {
-    "StackId": "stack", "RequestId": "request", "LogicalResourceId": "Agent",
-    "ResponseURL": "https://cloudformation.example/answer",
-}  # fmt: skip
+EVENT = sample("identity")
 
 
 class World:

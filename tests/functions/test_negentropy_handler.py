@@ -84,4 +84,4 @@ def test_the_default_route_serves_it_as_well(invoke: Invoke) -> None:
 def test_a_message_without_a_body(invoke: Invoke) -> None:
     empty = {**sample("negentropy"), "body": None}
 
-    assert body(invoke("negentropy", empty)) == ["NOTICE", "invalid: not JSON"]
+    assert body(invoke("negentropy", empty)) == ["NOTICE", "invalid: expected JSON"]

@@ -6,16 +6,20 @@ from typing import Any
 
 import pytest
 
+from farthing.btp_nips.messages import Model
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.nostr.events import public_key_of
 from farthing.nostr.filters import Filter
+from farthing.ports.figures import Report, Watched
 from farthing.relay.price import price_of
 from farthing.store.ledger import Peer, hash_token
-from farthing.store.outbox import Delivery, State
+from farthing.store.outbox import Delivery, DeliveryState
 from tests.functions.conftest import Invoke, sample
+from tests.ilp.paying import PAYER
 from tests.purses.test_purse_http import nostr
-from tests.relay.world import ALICE, BOB, OWNER, signed
+from tests.relay.world import ALICE, BOB, OWNER, Clock, signed
+from tests.subscriptions.world import Subscriber, store
 
 HOST = "relay.example"
 ALICE_KEY = public_key_of(ALICE)
@@ -27,6 +31,12 @@ def site(agent: Agent) -> Agent:
     known = replace(agent, settings=replace(agent.settings, relay_url=f"wss://{HOST}"))
     runtime.install(known)
     return known
+
+
+def subscribe(site: Agent) -> None:
+    """With 500 left."""
+    site.ledger.add_peer(PAYER)
+    Subscriber(site, ALICE).subscribe(1500, model=Model.STREAMING)
 
 
 class Owner:
@@ -84,7 +94,7 @@ class TestManagement:
     def test_the_relays_url_is_signed_in_every_common_form(self, owner: Owner, url: str) -> None:
         assert "banpubkey" in result(owner.manage("supportedmethods", url=url))["result"]
 
-    def test_nobody_else_may(self, owner: Owner) -> None:
+    def test_only_the_owner_may_manage(self, owner: Owner) -> None:
         assert owner.manage("banpubkey", ALICE_KEY, secret=BOB)["statusCode"] == 403
         assert result(owner.manage("listbannedpubkeys"))["result"] == []
 
@@ -103,6 +113,8 @@ class TestManagement:
         event = sample("manage")
         event["headers"]["content-type"] = "application/json"
         assert invoke("manage", event)["statusCode"] == 415
+        event["headers"]["content-type"] = "Application/Nostr+JSON+RPC"  # case means nothing
+        assert invoke("manage", event)["statusCode"] == 401
 
     def test_a_new_name_stands_in_the_information_document(
         self, owner: Owner, invoke: Invoke
@@ -133,24 +145,78 @@ class TestConsole:
         assert [(peer["id"], peer["max_balance"]) for peer in shown["peers"]] == [("bob", "5")]
         assert [(each["key"], each["left"]) for each in shown["purses"]] == [(ALICE_KEY, "100")]
 
-    def test_counts_broadcasts_and_paid_subscriptions_by_state(
-        self, site: Agent, owner: Owner
-    ) -> None:
-        assert result(owner.console())["work"] == []
+    def test_shows_broadcasts_and_paid_subscriptions(self, site: Agent, owner: Owner) -> None:
         event = signed(ALICE)
         places = [Delivery(event.id, f"wss://{name}.example", "", site.now) for name in "abc"]
         site.outbox.add(event.id, places, site.now)
-        site.outbox.finish(places[0], State.FAILED, "no")
+        site.outbox.finish(places[0], DeliveryState.FAILED, "no")
+        subscribe(site)
 
-        shown = result(owner.console())["work"]
+        shown = result(owner.console())
 
-        assert shown == [{"what": "newest 1 broadcasts", "state": "2 due, 1 failed"}]
+        assert shown["broadcasts"] == [
+            {
+                "id": event.id,
+                "time": site.now,
+                "spent": "0",
+                "states": {"due": 2, "failed": 1},
+                "last_failure": "no",
+            }
+        ]
+        (subscription,) = shown["subscriptions"]
+        assert subscription["owner"] == f"key:{ALICE_KEY}"
+        assert (subscription["id"], subscription["credit"]) == ("s1", "500")
+
+    def test_closing_a_subscription_returns_its_credit(self, site: Agent, owner: Owner) -> None:
+        subscribe(site)
+        action = {"action": "close", "owner": f"key:{ALICE_KEY}", "id": "s1"}
+
+        assert result(owner.console(action))["credit"] == "500"
+
+        assert site.purses.get(ALICE_KEY).left == 500
+        assert owner.console(action)["statusCode"] == 409
+        assert owner.console({**action, "id": "nosuch"})["statusCode"] == 404
+
+    def test_newest_events_are_read_again_only_when_minutes_have_passed(
+        self, site: Agent, owner: Owner
+    ) -> None:
+        """A console that is left open costs little."""
+        clock = site.clock
+        assert isinstance(clock, Clock)
+        store(site, signed(ALICE, content="one"))
+        assert result(owner.console())["events"]["recent"][0]["events"] == 1
+        store(site, signed(ALICE, content="two"))
+
+        soon = result(owner.console())["events"]
+        clock.now += site.settings.figures_seconds
+        later = result(owner.console())["events"]
+
+        assert (soon["numbered"], soon["recent"][0]["events"]) == (2, 1)
+        assert (later["numbered"], later["recent"][0]["events"]) == (2, 2)
+
+    def test_shows_what_others_count(self, site: Agent, owner: Owner) -> None:
+        assert "figures" not in result(owner.console())
+        seen: list[Watched] = []
+
+        class Counted:
+            def read(self, watched: Watched, now: int) -> Report:
+                seen.append(watched)
+                return Report("elsewhere", 24, now, {"Messages": 7}, given_up={"x-failures": 1})
+
+        runtime.install(replace(site, figures=Counted()))
+
+        shown = result(owner.console())["figures"]
+
+        assert (shown["source"], shown["counts"]) == ("elsewhere", {"Messages": 7})
+        assert shown["given_up"] == {"x-failures": 1}
+        assert {"ilp", "req"} <= set(seen[0].functions)
+        assert "sequencer-failures" in seen[0].failures and "deliveries" in seen[0].queues
 
     def test_is_for_the_owner_alone(self, owner: Owner, invoke: Invoke) -> None:
         assert owner.console(secret=ALICE)["statusCode"] == 403
         assert invoke("operator")["statusCode"] == 401
 
-    def test_changes_a_peer(self, site: Agent, owner: Owner) -> None:
+    def test_set_peer_changes_only_the_given_fields(self, site: Agent, owner: Owner) -> None:
         site.ledger.add_peer(Peer("bob", hash_token("t")))
 
         result(owner.console({"action": "set_peer", "id": "bob", "max_balance": "0"}))
@@ -160,7 +226,7 @@ class TestConsole:
         assert peer is not None
         assert (peer.max_balance, peer.active) == (0, False)
 
-    def test_grants_and_freezes(self, site: Agent, owner: Owner) -> None:
+    def test_a_purse_is_granted_money_and_frozen(self, site: Agent, owner: Owner) -> None:
         grant = {"action": "grant", "key": ALICE_KEY, "amount": "70", "mark": "one-grant"}
         result(owner.console(grant))
         result(owner.console({"action": "freeze", "key": ALICE_KEY}))
@@ -185,3 +251,16 @@ class TestConsole:
         self, owner: Owner, action: dict[str, Any], status: int
     ) -> None:
         assert owner.console(action)["statusCode"] == status
+
+
+def test_the_console_shows_the_text_of_a_reported_event(site: Agent, owner: Owner) -> None:
+    bad = signed(ALICE, content="x" * 1000)
+    report = signed(BOB, kind=1984, content="look", tags=[["e", bad.id]])
+    store(site, bad, report)
+
+    found = result(owner.console())["moderation"]
+
+    assert found["waiting"] == 1
+    assert found["reported"] == [
+        {"id": bad.id, "reason": "look", "pubkey": ALICE_KEY, "kind": 1, "content": "x" * 500}
+    ]

@@ -5,11 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from farthing.btp_nips.messages import Model
 from farthing.context import Agent
 from farthing.handlers import runtime
 from tests.functions.conftest import Invoke, sample
+from tests.ilp.paying import PAYER
 from tests.purses.test_purse_http import nostr
 from tests.relay.world import ALICE
+from tests.subscriptions.world import Subscriber
 
 TOKEN = "the-payment-processor-shows-this-token-0123456789"
 SITE = "https://relay.example"
@@ -43,3 +46,18 @@ def test_a_wallet_gets_its_account_and_secret(paid: Agent, invoke: Invoke) -> No
     key = sample("purse")["pathParameters"]["key"]
     account = json.loads(answer["body"])["destination_account"]
     assert account.startswith(f"{paid.settings.own_ilp_address}.purse.{key}.")
+
+
+def test_paid_subscriptions_are_shown_to_their_key_alone(paid: Agent, invoke: Invoke) -> None:
+    paid.ledger.add_peer(PAYER)
+    Subscriber(paid, ALICE).subscribe(1500, model=Model.STREAMING)
+    asked = sample("paid_subscriptions")
+    assert invoke("paid_subscriptions", asked)["statusCode"] == 401
+    signed = nostr(paid, ALICE, "GET", SITE + asked["rawPath"])
+
+    answer = invoke("paid_subscriptions", {**asked, "headers": {"authorization": signed}})
+
+    assert answer["statusCode"] == 200
+    assert answer["headers"]["Cache-Control"] == "no-store"
+    rows = json.loads(answer["body"])["subscriptions"]
+    assert [(each["id"], each["credit"]) for each in rows] == [("s1", "500")]

@@ -15,7 +15,7 @@ from farthing.context import Agent
 from farthing.ports.wakes import write_wake
 from farthing.settings import Settings
 from farthing.surface import QUEUES
-from infra.local.commands.redrive import CONSUMERS, Span, deployed_agent, span_of
+from infra.local.commands.redrive import CONSUMERS, Period, deployed_agent, period_of
 from infra.local.commands.redrive import run as redrive
 from tests.relay.world import START, Client, connections_of, signed
 from tests.subscriptions.world import QueuedWakes
@@ -88,22 +88,25 @@ def test_every_queue_is_worked_off(
     for name in CONSUMERS:
         queues[name].send_message(MessageBody=failure(START, START))
         queues[name].send_message(MessageBody=failure(START, START + 1))
+    queues["broadcasts"].send_message(MessageBody=event.id)
     for _ in range(2):
         queues["deliveries"].send_message(MessageBody=write_wake("key:a", "s1"))
     woken = QueuedWakes()
 
     assert run(replace(agent, wakes=woken)) == 0
 
-    assert agent.changes.number_of(event.id) == 1
+    assert agent.changes.numbers_of([event.id]).get(event.id) == 1
     assert [frame[2]["id"] for frame in connections_of(agent).take(client.id)] == [event.id]
-    assert {name: left(queue) for name, queue in queues.items()} == dict.fromkeys(queues, 0)
+    kept = {name: left(queue) for name, queue in queues.items()}
+    assert kept == {**dict.fromkeys(queues, 0), "own broadcasts": 1}
     assert list(woken.waiting) == [("key:a", "s1")]
     assert capsys.readouterr().out.splitlines() == [
         "sequencer  2 messages, 1 events numbered",
-        "push       2 messages, 1 events brought to live feeds",
+        "push       2 messages, 1 events pushed to live feeds",
         "fanout     2 messages, 1 events offered to subscriptions",
         "deliveries 2 messages, 1 subscriptions woken",
         "recipients 0 messages, sent to their queue again",
+        "broadcasts 1 messages, sent to their queue again",
     ]
 
 
@@ -138,7 +141,7 @@ def test_what_is_no_failure_stays(
     queues[name].send_message(MessageBody=body)
     assert run(agent) == 1
     assert left(queues[name]) == 1
-    assert "1 messages are of no kind that we know" in capsys.readouterr().out
+    assert "1 messages have an unknown form" in capsys.readouterr().out
 
 
 def test_records_that_are_long_gone_from_the_stream(
@@ -150,8 +153,8 @@ def test_records_that_are_long_gone_from_the_stream(
     assert capsys.readouterr().out == "sequencer  1 events numbered\n"
 
 
-def test_a_span_holds_both_its_ends() -> None:
-    assert span_of(failure(START, START + 5)) == Span(START, START + 6)
+def test_a_period_includes_both_its_ends() -> None:
+    assert period_of(failure(START, START + 5)) == Period(START, START + 6)
 
 
 def test_messages_of_a_queue_go_back_to_it(agent: Agent, queues: dict[str, Any]) -> None:

@@ -58,13 +58,13 @@ def counts(events: DataFrame) -> tuple[int, int]:
     return row.first()["good"], row.first()["bad"]
 
 
-def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
+def test_events_are_read_from_json_lines(spark: SparkSession, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "events.jsonl", [*EVENTS, "", "  "])
 
     assert found(read_events(spark, [path], Format.JSONL)) == expected()
 
 
-def test_a_dynamodb_export(spark: SparkSession, tmp_path: Path) -> None:
+def test_events_are_read_from_a_dynamodb_export(spark: SparkSession, tmp_path: Path) -> None:
     tombstone = {"pk": {"S": key("gone")}, "sk": {"S": "e"}, "deleters": {"L": [{"S": A}]}}
     address = {"pk": {"S": f"a#3:{A}:"}, "sk": {"S": "a"}, "id": {"S": key("x")}}
     lines = [*map(exported, EVENTS), item_line(tombstone), item_line(address)]
@@ -85,7 +85,7 @@ def test_a_dynamodb_export(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tags_as", ["arrays", "text"])
-def test_parquet(spark: SparkSession, tmp_path: Path, tags_as: str) -> None:
+def test_events_are_read_from_parquet(spark: SparkSession, tmp_path: Path, tags_as: str) -> None:
     lines = write_lines(tmp_path / "events.jsonl", EVENTS)
     columns = read_events(spark, [lines], Format.JSONL).drop("size", "malformed")
     if tags_as == "text":

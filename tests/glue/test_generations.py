@@ -11,7 +11,7 @@ import pytest
 from moto import mock_aws
 from pyspark import cloudpickle
 
-from farthing.store.dynamodb import DynamoDBEngine, create_tables
+from farthing.store.dynamodb import DynamoDBEngine
 from farthing.store.memory import MemoryEngine
 from farthing.store.routes import (
     GENERATION_SECONDS,
@@ -23,6 +23,7 @@ from farthing.store.routes import (
 from farthing.store.sqlite import SqliteEngine
 from glue_jobs.generations import EngineMaker, generation_name, publish_generation
 from tests.store.faulty import Crash, Fault, FaultyEngine, nth
+from tests.store.tables import create_tables
 
 NOW = 1_800_000_000
 REGION = "eu-central-1"

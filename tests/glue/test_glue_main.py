@@ -147,7 +147,9 @@ def test_a_rebuild_on_glue(monkeypatch: pytest.MonkeyPatch, engine: MemoryEngine
 
 
 @pytest.mark.usefixtures("on_glue")
-def test_trust_on_glue(monkeypatch: pytest.MonkeyPatch, engine: MemoryEngine) -> None:
+def test_the_trust_job_writes_credit_limits(
+    monkeypatch: pytest.MonkeyPatch, engine: MemoryEngine
+) -> None:
     told: list[Any] = []
     monkeypatch.setattr(trust_scores, "read_events", lambda *given: told.append(given))
     monkeypatch.setattr(trust_scores, "trust_scores", lambda *given: told.append(given))

@@ -361,7 +361,7 @@ def run_in_circles(world: World) -> None:
     world.agent("dave", "carol", "bob", fee=0)
 
 
-def test_circles_end(outcome: Outcome) -> None:
+def test_a_circle_of_follows_does_not_change_routes(outcome: Outcome) -> None:
     assert outcome.table(run_in_circles) == {
         "bob": Route(["bob"], 0, 1),
         "carol": Route(["bob", "carol"], 0, 2),
@@ -388,7 +388,7 @@ def send_nonsense(world: World) -> None:
     )
 
 
-def test_nonsense_is_harmless(outcome: Outcome, report: Report) -> None:
+def test_nonsense_is_refused_and_changes_no_route(outcome: Outcome, report: Report) -> None:
     assert set(outcome.table(send_nonsense)) == {"bob", "carol"}
     assert report.refused[Refusal.NO_ADDRESS] == 3 + 1  # and `g`
     assert report.refused[Refusal.MALFORMED_ROUTE] == 3 + 1  # and a fee below nothing

@@ -72,7 +72,7 @@ def network(folder: Folder) -> Folder:
     return folder
 
 
-def test_for_real(network: Folder) -> None:
+def test_the_command_rebuilds_the_table_in_a_process_of_its_own(network: Folder) -> None:
     """With a Java of its own, as an operator calls it."""
     command = [sys.executable, "-m", "infra.local", "routes", "rebuild", "--hops", "3"]
     path = f"{ROOT / 'layers/farthing/python'}:{ROOT}"
@@ -119,7 +119,7 @@ def test_an_empty_table_is_refused_and_says_so(
 
     assert folder.routes.live() is None
     told = capsys.readouterr()
-    assert "the new table is empty; the live one stays" in told.err
+    assert "the new table is empty; the old table stays in force" in told.err
     assert "refused: 7" in told.out, "and why there is nothing"
 
 

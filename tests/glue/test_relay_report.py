@@ -67,7 +67,7 @@ def report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Rep
     )  # fmt: skip
 
 
-def test_by_kind_and_day(report: Report) -> None:
+def test_figures_are_counted_by_kind_and_day(report: Report) -> None:
     rows = {(row.day, row.kind): row for row in report.activity.collect()}
     today, before = date(2027, 1, 15), date(2027, 1, 14)
 
@@ -81,13 +81,15 @@ def test_by_kind_and_day(report: Report) -> None:
     assert rows[today, 7].revenue == 20
 
 
-def test_top_payers(report: Report) -> None:
+def test_the_payers_with_most_revenue_come_first(report: Report) -> None:
     rows = [(row.peer, row.packets, row.revenue) for row in report.payers.collect()]
 
     assert rows == [("carol", 3, 527), (HOSTILE, 1, 30)]
 
 
-def test_as_parquet(report: Report, spark: SparkSession, tmp_path: Path) -> None:
+def test_the_figures_are_written_as_parquet(
+    report: Report, spark: SparkSession, tmp_path: Path
+) -> None:
     report.write_parquet(str(tmp_path))
 
     assert spark.read.parquet(str(tmp_path / "activity")).count() == 4
@@ -252,7 +254,7 @@ def test_axes_end_at_round_numbers(highest: int, axis: list[int]) -> None:
     assert axis_steps(highest) == axis
 
 
-def test_short_numbers() -> None:
+def test_large_numbers_are_shown_with_three_digits() -> None:
     assert [short(n) for n in (0, 7, 999, 1234, 5_600_000, 10**12)] == [
         "0", "7", "999", "1.23k", "5.6M", "1T",
     ]  # fmt: skip

@@ -37,7 +37,7 @@ from farthing.ilp.stream_frames import (
     StreamMoneyBlocked,
     StreamReceipt,
 )
-from farthing.ilp.stream_receiver import Asset, Limits, Payment, receive
+from farthing.ilp.stream_receiver import Asset, Limits, StreamPayment, receive
 
 SECRET = bytes(range(32))
 ADDRESS = "g.farthing.test"
@@ -128,7 +128,7 @@ def check(prepare: Prepare) -> str:
     """The outcome of one Prepare; an AssertionError where the answer is not well-formed."""
     decision = receive(prepare, secret=SECRET, address=ADDRESS, asset=ASSET, limits=LIMITS)
     reply: Fulfill | Reject
-    if isinstance(decision, Payment):
+    if isinstance(decision, StreamPayment):
         assert decision.amount == prepare.amount <= LIMITS.packet_amount
         assert stream_request(prepare).amount <= prepare.amount
         check_reply(prepare, decision.decline("closed"))

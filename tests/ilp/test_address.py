@@ -52,13 +52,13 @@ def test_addresses_of_every_scheme_are_valid(text: str) -> None:
         "g.a:b",
     ],
 )
-def test_what_is_no_address(text: str) -> None:
+def test_text_that_is_no_address_is_refused(text: str) -> None:
     assert not address.is_valid(text)
     with pytest.raises(InvalidAddress):
         address.parse(text)
 
 
-def test_length_limit() -> None:
+def test_an_address_has_at_most_1023_characters() -> None:
     longest = "g." + "a" * 1021
     assert len(longest) == 1023
     assert address.is_valid(longest)
@@ -101,7 +101,7 @@ def test_every_leading_run_of_segments_is_a_prefix(text: str, data: st.DataObjec
     ("text", "peer"),
     [("peer.config", True), ("peer.a.b", True), ("g.peer", False), ("peering.a", False)],
 )
-def test_peer_addresses(text: str, peer: bool) -> None:
+def test_addresses_under_peer_are_for_one_link(text: str, peer: bool) -> None:
     assert address.is_peer(text) is peer
 
 

@@ -21,6 +21,7 @@ from farthing.agent.targets import has_place, targets_of
 from farthing.connector.origin import ACCOUNT, PACKET_SECONDS
 from farthing.connector.quotes import quote
 from farthing.context import Agent
+from farthing.ilp.packet import Code, Prepare, Reject
 from farthing.ilp.toon import dumps_event
 from farthing.nostr.events import Event
 from farthing.nostr.filters import parse_filter
@@ -29,7 +30,7 @@ from farthing.ports.relays import Published, RelayFailed
 from farthing.relay.information import relay_information
 from farthing.relay.sequence import number_events
 from farthing.store.changes import Arrival
-from farthing.store.outbox import Delivery, Outbox, State
+from farthing.store.outbox import Delivery, DeliveryState, Outbox
 from farthing.store.payment import BORROWED, OWNER, Payment
 from tests.ilp.test_forwarding import FEE, Town, Wire
 from tests.relay.world import ALICE, START, signed
@@ -120,8 +121,12 @@ class BroadcastTown(Town):
         return event
 
     def place(self, event: Event) -> list[Delivery]:
-        broadcast(self.alice, event)
+        self.place_only(event)
         return self.deliver(event)
+
+    def place_only(self, event: Event) -> None:
+        """Write down where it goes, and attempt nothing."""
+        broadcast(self.alice, event)
 
     def deliver(self, event: Event, after: float = 0) -> list[Delivery]:
         self.clock.now += after
@@ -159,10 +164,28 @@ def test_each_relay_is_paid_its_price_once(town: BroadcastTown) -> None:
     note = town.note()
     for _ in range(2):  # to broadcast it again changes nothing
         deliveries = town.place(note)
-    assert [each.state for each in deliveries] == [State.STORED, State.STORED]
+    assert [each.state for each in deliveries] == [DeliveryState.STORED, DeliveryState.STORED]
     assert [each.amount for each in deliveries] == [price_of(note)] * 2
     assert all(town.agent(name).events.get(note.id) for name in ("bob", "carol"))
     town.check_books("bob", "carol")
+
+
+def test_an_event_without_relays_is_no_broadcast(town: BroadcastTown) -> None:
+    town.hubs()
+    assert broadcast(town.alice, town.note()) == 0
+    assert list(town.alice.outbox.broadcasts(10)) == []
+
+
+def test_attempts_are_never_more_than_a_day_apart(town: BroadcastTown) -> None:
+    town.hubs("bob", broadcast_retry_seconds=DAY // 2, broadcast_attempts=20)
+    town.wire.cut.add("bob")
+    note = town.note()
+    (delivery,) = town.place(note)
+    waits = []
+    for _ in range(4):
+        waits.append(delivery.due - int(town.clock()))
+        (delivery,) = town.deliver(note, after=waits[-1])
+    assert waits == [DAY // 2, DAY, DAY, DAY]
 
 
 def test_a_relay_that_is_down_is_tried_again_later_each_time(town: BroadcastTown) -> None:
@@ -170,14 +193,14 @@ def test_a_relay_that_is_down_is_tried_again_later_each_time(town: BroadcastTown
     note = town.note()
     # Its document is not to be had either, so nothing says that it is paid.
     (first,) = town.place(note)
-    assert (first.state, first.attempts) == (State.DUE, 1)
+    assert (first.state, first.attempts) == (DeliveryState.DUE, 1)
     (second,) = town.deliver(note, after=29)
     assert second == first
     (second,) = town.deliver(note, after=1)
     assert (second.attempts, second.due - int(town.clock())) == (2, 60)
     town.wire.cut.clear()
     (third,) = town.deliver(note, after=60)
-    assert (third.state, third.amount) == (State.STORED, price_of(note))
+    assert (third.state, third.amount) == (DeliveryState.STORED, price_of(note))
     town.check_books("bob")
 
 
@@ -187,7 +210,7 @@ def test_what_never_answers_is_given_up_and_costs_nothing(town: BroadcastTown) -
     note = town.note()
     town.place(note)
     (given_up,) = town.deliver(note, after=LEASE + 30)
-    assert (given_up.state, given_up.amount) == (State.FAILED, 0)
+    assert (given_up.state, given_up.amount) == (DeliveryState.FAILED, 0)
     assert given_up.why.startswith("R00")
     town.check_books("bob")
 
@@ -201,8 +224,26 @@ def test_a_raised_price_is_paid_once_it_is_told(town: BroadcastTown) -> None:
     }
     (delivery,) = town.deliver(note)
     assert (delivery.state, delivery.amount, delivery.repriced) == (
-        State.STORED, price_of(note), True,
+        DeliveryState.STORED, price_of(note), True,
     )  # fmt: skip
+    town.check_books("bob")
+
+
+def test_a_relay_that_raises_its_price_twice_is_not_paid(
+    town: BroadcastTown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+
+    def ask_for_more(_agent: Agent, prepare: Prepare) -> Reject:
+        sent.append(prepare.amount)
+        told = orjson.dumps({"price": 2 * prepare.amount, "received": prepare.amount})
+        return Reject(Code.F04_INSUFFICIENT_DESTINATION_AMOUNT, "g.agent.bob", "more", told)
+
+    monkeypatch.setattr("farthing.agent.broadcast.send_own", ask_for_more)
+    note = town.note()
+    (delivery,) = town.place(note)
+    assert sent == [price_of(note), 2 * price_of(note)]
+    assert (delivery.state, delivery.amount) == (DeliveryState.FAILED, 0)
     town.check_books("bob")
 
 
@@ -213,7 +254,7 @@ def test_fees_on_the_way_are_learnt_from_rejects(town: BroadcastTown) -> None:
     town.hubs("eve")
     note = town.note()
     (delivery,) = town.place(note)
-    assert (delivery.state, delivery.amount) == (State.STORED, price_of(note) + FEE)
+    assert (delivery.state, delivery.amount) == (DeliveryState.STORED, price_of(note) + FEE)
     assert town.alice.ledger.balance("bob").payable == price_of(note) + FEE
 
 
@@ -225,7 +266,7 @@ def test_a_fee_that_eats_the_whole_amount_is_outbid(town: BroadcastTown) -> None
     town.change("eve", price_kinds={"1": 7})
     town.hubs("eve")
     (delivery,) = town.place(town.note())
-    assert delivery.state is State.STORED
+    assert delivery.state is DeliveryState.STORED
     assert FEE + 7 <= delivery.amount <= 2 * (FEE + 7)
 
 
@@ -233,24 +274,55 @@ def test_an_event_that_is_there_already_is_done_and_free(town: BroadcastTown) ->
     note = town.note()
     town.agent("bob").events.save(note, payment=OWNER)
     (delivery,) = town.place(note)
-    assert (delivery.state, delivery.amount) == (State.STORED, 0)
+    assert (delivery.state, delivery.amount) == (DeliveryState.STORED, 0)
     assert delivery.why.startswith("F99")
     town.check_books("bob")
+
+
+def test_another_relays_word_for_a_duplicate_counts_as_well(
+    town: BroadcastTown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reject = Reject(Code.F99_APPLICATION_ERROR, "g.agent.bob", "duplicate: already have it")
+    monkeypatch.setattr("farthing.agent.broadcast.send_own", lambda *_: reject)
+    (delivery,) = town.place(town.note())
+    assert (delivery.state, delivery.amount) == (DeliveryState.STORED, 0)
 
 
 def test_what_the_receiver_has_borrowed_is_paid_for_all_the_same(town: BroadcastTown) -> None:
     note = town.note()
     town.agent("bob").events.save(note, payment=Payment((), BORROWED, START + DAY))
     (delivery,) = town.place(note)
-    assert (delivery.state, delivery.amount) == (State.STORED, price_of(note))
+    assert (delivery.state, delivery.amount) == (DeliveryState.STORED, price_of(note))
     town.clock.now += 2 * DAY
     assert town.agent("bob").events.get(note.id) is not None
+
+
+@pytest.mark.parametrize("later", [0, PACKET_SECONDS + 5, 3 * DAY])
+def test_what_has_failed_is_tried_again_where_the_owner_asks_for_it(
+    town: BroadcastTown, later: int
+) -> None:
+    town.hubs("bob", "carol")
+    town.change("bob", blocked_pubkeys=frozenset({town.alice.settings.pubkey}))
+    note = town.note()
+    town.place(note)
+    town.change("bob", blocked_pubkeys=frozenset(), price_per_byte=20)
+    town.clock.now += later
+    assert [each.state for each in town.place(note)] == [DeliveryState.FAILED, DeliveryState.STORED]
+
+    broadcast(town.alice, note, retry_failed=True)
+
+    bob, carol = town.deliver(note)
+    assert (bob.state, bob.amount, bob.attempts) == (DeliveryState.STORED, 2 * price_of(note), 1)
+    assert carol.amount == price_of(note)
+    days = {START // DAY, town.alice.now // DAY}
+    assert sum(map(town.alice.outbox.spent_on, days)) == 3 * price_of(note)
+    assert town.alice.outbox.due(town.alice.now + 2**30, 9) == []
 
 
 def test_a_refusal_is_told_and_final(town: BroadcastTown) -> None:
     town.change("bob", blocked_pubkeys=frozenset({town.alice.settings.pubkey}))
     (delivery,) = town.place(town.note())
-    assert delivery.state is State.FAILED
+    assert delivery.state is DeliveryState.FAILED
     assert delivery.why.startswith("F99 blocked")
     town.check_books("bob")
 
@@ -259,7 +331,7 @@ def test_no_more_is_spent_on_an_event_than_it_may_cost(town: BroadcastTown) -> N
     note = town.note()
     town.hubs("bob", "carol", broadcast_event_budget=price_of(note) * 3 // 2)
     deliveries = town.place(note)
-    assert sorted(each.state for each in deliveries) == [State.FAILED, State.STORED]
+    assert sorted(each.state for each in deliveries) == [DeliveryState.FAILED, DeliveryState.STORED]
     assert {each.why for each in deliveries} == {"", "over the budget of the event"}
     town.check_books("bob", "carol")
 
@@ -270,10 +342,10 @@ def test_what_the_day_has_no_room_for_is_done_the_next_day(town: BroadcastTown) 
     price = price_of(note)
     town.hubs("bob", "carol", broadcast_day_budget=price * 3 // 2)
     deliveries = town.place(note)
-    waiting = [each for each in deliveries if each.state is State.DUE]
+    waiting = [each for each in deliveries if each.state is DeliveryState.DUE]
     assert [each.due for each in waiting] == [(START // DAY + 1) * DAY]
     deliveries = town.deliver(note, after=DAY)
-    assert {each.state for each in deliveries} == {State.STORED}
+    assert {each.state for each in deliveries} == {DeliveryState.STORED}
     today = int(town.clock()) // DAY
     assert [town.alice.outbox.spent_on(day) for day in (today - 1, today)] == [price, price]
 
@@ -285,11 +357,41 @@ def test_a_crash_after_the_payment_pays_nothing_twice(
     with monkeypatch.context() as broken:
         broken.setattr(Outbox, "finish", _crash)
         (delivery,) = town.place(note)
-    assert delivery.state is State.DUE
+    assert delivery.state is DeliveryState.DUE
     assert town.agent("bob").events.get(note.id) is not None
     (delivery,) = town.deliver(note, after=LEASE)
-    assert (delivery.state, delivery.amount) == (State.STORED, price_of(note))
+    assert (delivery.state, delivery.amount) == (DeliveryState.STORED, price_of(note))
     assert town.wire.seen.count("bob") == 1, "the receipt knows"
+    town.check_books("bob")
+
+
+def test_what_was_paid_before_a_crash_is_not_lost_to_the_next_days_budget(
+    town: BroadcastTown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The day of the payment keeps it, though the amount would not fit into any later day."""
+    note = town.note()
+    with monkeypatch.context() as broken:
+        broken.setattr(Outbox, "finish", _crash)
+        town.place(note)
+    paid_on = int(town.clock()) // DAY
+    town.hubs("bob", broadcast_day_budget=price_of(note) - 1)
+    (delivery,) = town.deliver(note, after=DAY)
+    assert (delivery.state, delivery.amount) == (DeliveryState.STORED, price_of(note))
+    days = [town.alice.outbox.spent_on(day) for day in (paid_on, paid_on + 1)]
+    assert days == [price_of(note), 0]
+
+
+def test_what_was_paid_before_a_crash_is_told_though_the_event_is_gone(
+    town: BroadcastTown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = town.note()
+    with monkeypatch.context() as broken:
+        broken.setattr(Outbox, "finish", _crash)
+        town.place(note)
+    secret = bytes.fromhex(town.alice.settings.secret_key)
+    town.alice.events.save(signed(secret, kind=5, tags=[["e", note.id]], created_at=START))
+    (delivery,) = town.deliver(note, after=LEASE)
+    assert (delivery.state, delivery.amount) == (DeliveryState.STORED, price_of(note))
     town.check_books("bob")
 
 
@@ -302,11 +404,23 @@ def test_a_lost_answer_is_paid_once(town: BroadcastTown) -> None:
     town.wire.lose_answers = 1
     note = town.note()
     (delivery,) = town.place(note)
-    assert (delivery.state, delivery.why[:3]) == (State.DUE, "R00")
+    assert (delivery.state, delivery.why[:3]) == (DeliveryState.DUE, "R00")
     (delivery,) = town.deliver(note, after=30)
-    assert delivery.state is State.STORED
+    assert delivery.state is DeliveryState.STORED
     assert town.wire.seen.count("bob") == 2
     town.check_books("bob")
+
+
+def test_a_packet_is_not_sent_again_while_it_may_be_on_its_way(town: BroadcastTown) -> None:
+    """Two equal packets at once would both be charged by a connector between."""
+    town.hubs("bob", broadcast_retry_seconds=1)
+    town.wire.lose_answers = 1
+    note = town.note()
+    town.place(note)
+    town.deliver(note, after=PACKET_SECONDS - 1)
+    assert town.wire.seen.count("bob") == 1
+    (delivery,) = town.deliver(note, after=LEASE - PACKET_SECONDS + 1)
+    assert (delivery.state, town.wire.seen.count("bob")) == (DeliveryState.STORED, 2)
 
 
 def test_two_workers_send_one_packet(town: BroadcastTown) -> None:
@@ -341,15 +455,15 @@ def test_relays_that_lose_what_they_were_paid_for_lose_their_place(town: Broadca
 @pytest.mark.parametrize(
     ("told", "state"),
     [
-        (Published(True, ""), State.STORED),
-        (Published(False, "duplicate: have it"), State.STORED),
-        (Published(False, "rate-limited: slow down"), State.DUE),
-        (Published(False, "blocked: not you"), State.FAILED),
-        (Published(False, ""), State.FAILED),
+        (Published(True, ""), DeliveryState.STORED),
+        (Published(False, "duplicate: have it"), DeliveryState.STORED),
+        (Published(False, "rate-limited: slow down"), DeliveryState.DUE),
+        (Published(False, "blocked: not you"), DeliveryState.FAILED),
+        (Published(False, ""), DeliveryState.FAILED),
     ],
 )
 def test_an_ordinary_relay_gets_a_plain_event(
-    town: BroadcastTown, told: Published, state: State
+    town: BroadcastTown, told: Published, state: DeliveryState
 ) -> None:
     town.relays.ordinary["ws://plain"] = told
     town.hubs("plain")
@@ -365,7 +479,7 @@ def test_an_event_of_somebody_else_is_paid_by_quote(town: BroadcastTown) -> None
     old = signed(ALICE, content="an old one", created_at=int(town.clock()) - 2 * 3600)
     rebroadcast(town.alice, [theirs, old])
     (delivery,) = town.deliver(theirs)
-    assert (delivery.state, delivery.amount) == (State.STORED, price_of(theirs))
+    assert (delivery.state, delivery.amount) == (DeliveryState.STORED, price_of(theirs))
     assert town.alice.outbox.broadcast(old.id) is None
     town.check_books("bob")
 
@@ -394,6 +508,42 @@ def test_targets_are_mentioned_keys_followers_and_hubs_each_with_its_share(
     assert mentioned == ["wss://x.example", *(f"wss://read{n}.example" for n in range(3))]
     assert sum(group == "followers" for _, group in found) == 2
     assert ("ws://bob", "hubs") in found
+
+
+def test_a_deletion_goes_where_the_event_went(town: BroadcastTown) -> None:
+    note = town.note()
+    town.place(note)  # at Bob's relay, a hub at that time
+    town.hubs()
+    town.change("alice", broadcast_shares={"mentioned": 100})
+    deletion = town.note("", kind=5, tags=[["e", note.id]])
+    town.place(deletion)
+    assert [each.relay for each in targets_of(town.alice, deletion)] == ["ws://bob"]
+    assert town.agent("bob").events.get(note.id) is None
+
+
+def test_followers_beyond_what_one_request_may_read_are_left_out(town: BroadcastTown) -> None:
+    """An owner whom many events name can broadcast all the same."""
+    alice = town.alice
+    me = alice.settings.pubkey
+    for number in range(30):
+        alice.events.save(signed(ALICE, content=f"{number}", tags=[["p", me]]))
+        follower = bytes([20 + number] * 32)
+        lists = [["p", me]] if number == 0 else [["p", signed(ALICE).pubkey]]
+        alice.events.save(signed(follower, kind=3, tags=lists, created_at=START - 1))
+    town.change("alice", broadcast_shares={"followers": 50, "hubs": 50}, max_scan=20)
+    assert [each.relay for each in targets_of(town.alice, town.note())] == ["ws://bob"]
+
+
+def test_what_has_not_begun_when_the_server_stops_is_left_for_later(town: BroadcastTown) -> None:
+    names = [f"plain{number}" for number in range(40)]
+    town.relays.ordinary = {f"ws://{name}": Published(True, "") for name in names}
+    town.hubs(*names)
+    note = town.note()
+    town.place_only(note)
+    deliver_due(town.alice, is_stopping=lambda: len(town.relays.published) >= 3)
+    assert 3 <= len(town.relays.published) < 20
+    town.deliver(note)
+    assert len(set(town.relays.published)) == len(town.relays.published) == 40
 
 
 def test_every_event_of_the_owner_by_setting(town: BroadcastTown) -> None:

@@ -11,9 +11,11 @@ from farthing.connector.client import (
     PaymentFailed,
     PreparedPayment,
     RelayTerms,
+    Shortfall,
     pay,
     prepare_payment,
     send_payment,
+    shortfall,
 )
 from farthing.connector.exchange import RefusedByHttp
 from farthing.context import Agent
@@ -144,3 +146,23 @@ def test_a_packet_that_a_gateway_did_not_answer_is_sent_again_as_it_was(
     assert send_payment(connector, "http://hop/ilp", "token", payment, waits.append) == reply
     assert connector.seen == [payment.prepare] * 3
     assert waits == sorted(waits)
+
+
+@pytest.mark.parametrize(
+    ("code", "data", "found"),
+    [
+        ("F04", b'{"price":"10","received":"7"}', Shortfall(10, 7)),
+        ("F04", b'{"price":10,"received":0}', Shortfall(10, 0)),
+        ("F04", b'{"price":"10","received":"10"}', None),
+        ("F04", b'{"price":"-1","received":"-2"}', None),
+        ("F04", b'{"price":true,"received":0}', None),
+        ("F04", b'{"price":"10"}', None),
+        ("F04", b'["price","received"]', None),
+        ("F04", b"", None),
+        ("R01", b'{"price":"10","received":"7"}', None),
+    ],
+)
+def test_only_an_f04_with_both_amounts_states_a_shortfall(
+    code: str, data: bytes, found: Shortfall | None
+) -> None:
+    assert shortfall(Reject(code, "g.relay", "too little", data)) == found

@@ -154,7 +154,7 @@ def test_quote_is_the_nested_hmac() -> None:
 # interop
 
 
-def test_interop_vector() -> None:
+def test_interop_fulfillments_are_those_of_the_vector() -> None:
     by_id, by_data = interop_fulfillments("a" * 64, DATA)
     assert by_id.hex() == "ffe054fe7ae0cb6dc65c3af9b61d5209f439851db43d0ba5997337df154668eb"
     assert (

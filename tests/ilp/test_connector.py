@@ -43,7 +43,7 @@ WRONG = bytes(32)
 
 def incoming(agent: Agent, peer: Peer = PAYER, **changes: Any) -> IncomingPacket:
     """A packet that has been decoded."""
-    made = IncomingPacket(peer, encode(packet(agent, note(), **changes)))
+    made = IncomingPacket(peer, encode(packet(agent, note(), **changes)), agent.now_ms)
     connector.decode(agent, made)
     return made
 
@@ -67,6 +67,7 @@ def test_the_steps_stand_in_their_order() -> None:
             "answer_configuration",
             "check_free_rate",
             "answer_repeat",
+            "await_first_reply",
             "choose_next_hop",
             "make_onward_packet",
             "hold_amount",
@@ -86,7 +87,7 @@ def test_what_has_expired_or_soon_will(agent: Agent, seconds: float, error: type
 
 
 @pytest.mark.parametrize("seconds", [0.1, 1, 3600])
-def test_time_enough(agent: Agent, seconds: float) -> None:
+def test_a_packet_with_time_enough_passes(agent: Agent, seconds: float) -> None:
     connector.check_expiry(agent, incoming(agent, expires_at=expiry(agent, seconds)))
 
 
@@ -161,6 +162,7 @@ Data = Callable[[Agent], bytes]
         ("F06", lambda _: b"\xff\xfe"),
         ("F06", lambda _: b"[1]: 2"),
         ("F06", lambda _: b"just a greeting"),
+        ("F06", lambda _: b"hello: world"),
         ("F00", lambda _: b"\x01\x01\x00\x02{}"),  # a BTP-NIPs envelope without its parts
         ("F06", lambda _: b'"text"'),
         ("F06", lambda _: b" \n[1, 2]"),
@@ -170,7 +172,7 @@ Data = Callable[[Agent], bytes]
         ("F99", only_for_authentication),
     ],
 )
-def test_data_that_is_refused(agent: Agent, code: str, data: Data) -> None:
+def test_wrong_data_is_rejected_and_changes_nothing(agent: Agent, code: str, data: Data) -> None:
     before = dump(agent.engine)
     octets = data(agent)
     reply = pay(agent, note(), data=octets, amount=PER_BYTE * (len(octets) + 1))
@@ -199,7 +201,7 @@ def test_an_event_in_json_is_told_what_was_expected(agent: Agent, space: bytes) 
         ("T05", {"packets_per_minute": 0}, {}),
     ],
 )
-def test_packets_that_are_refused(
+def test_a_wrong_packet_is_rejected_and_changes_nothing(
     agent_with: Any, code: str, settings: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     agent = agent_with(**settings)
@@ -226,7 +228,7 @@ def test_packets_that_come_too_late(agent: Agent, code: str, seconds: float) -> 
         encode(Reject(Code.F00_BAD_REQUEST, "g.a", "no")),
     ],
 )
-def test_what_is_no_prepare(agent: Agent, octets: bytes) -> None:
+def test_octets_that_are_no_prepare_are_f01(agent: Agent, octets: bytes) -> None:
     before = dump(agent.engine)
     assert_rejected(agent, send(agent, octets), "F01")
     assert dump(agent.engine) == before
@@ -282,7 +284,7 @@ def test_the_rate_is_counted_by_peer_and_minute(agent_with: Any, clock: Any) -> 
     ("module", "name"),
     [
         (arrival, "decode_prepare"),
-        (connector, "is_prefix"),
+        (connector, "_is_for_us"),
         (receivers, "RECEIVERS"),
         (toon_event, "loads"),
         (toon_event, "verify"),
@@ -306,7 +308,7 @@ def test_whatever_goes_wrong_is_an_internal_error(
         raise error("something that is nobody's business")
 
     if name == "RECEIVERS":
-        failing: object = (Receiver("failing", fail, fail),)  # type: ignore[arg-type]
+        failing: object = (Receiver("failing", fail),)  # type: ignore[arg-type]
     else:
         failing = fail
     before = dump(agent.engine)

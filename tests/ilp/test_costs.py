@@ -8,8 +8,8 @@ from farthing.connector.requests import OCTETS, receive_packet
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, decode_reply, encode
 from farthing.relay.moderation import rules
-from farthing.store.counting import Cost, CountingEngine
 from farthing.store.sqlite import SqliteEngine
+from infra.costs.counting import Cost, CountingEngine
 from tests.ilp.paying import TOKEN, note, packet, paid_agent
 from tests.relay.world import Clock, signed
 

@@ -7,7 +7,9 @@ import pytest
 from tests.ilp.fuzz_connector import fuzz
 
 
-def test_5000_mutated_packets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_mutated_packets_are_answered_without_an_internal_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     outcomes = fuzz(5000, tmp_path)
     assert outcomes.total() == 5000
     assert caplog.records == []

@@ -4,11 +4,11 @@ import pytest
 
 from farthing.connector.known_peers import KnownPeers
 from farthing.settings import Settings
-from farthing.store.counting import CountingEngine
 from farthing.store.credits import CreditLimits
 from farthing.store.ledger import Ledger, Peer, hash_token
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Engine
+from infra.costs.counting import CountingEngine
 from tests.relay.world import Clock
 
 DEFAULT, FOLLOWED = 10_000, 500

@@ -86,7 +86,7 @@ def test_places_that_are_the_peers_own(url: str) -> None:
         "https:peer.example",
     ],
 )
-def test_places_that_are_not(url: str) -> None:
+def test_a_url_elsewhere_is_not_registered(url: str) -> None:
     with pytest.raises(NotRegistered):
         check_registered(url, ENDPOINT)
 
@@ -108,7 +108,7 @@ def test_without_a_proper_endpoint_there_is_no_place(url: str, endpoint: str) ->
         ("http://user@[::1]:8080/x", False),
     ],
 )
-def test_addresses_of_version_6(url: str, fine: bool) -> None:
+def test_a_registered_address_of_version_6_is_compared_with_its_port(url: str, fine: bool) -> None:
     if fine:
         check_registered(url, "http://[::1]:8080/ilp")
     else:
@@ -275,14 +275,14 @@ def test_a_callback_is_tried_again_while_it_may_be_taken(
     )
     assert [body for _, _, body in peer.requests] == [b"reply"] * len(statuses)
     assert waits == sorted(waits) and sum(waits) < 10
-    assert ("was not taken" in caplog.text) is not taken
+    assert ("did not accept" in caplog.text) is not taken
 
 
 def test_a_callback_to_nobody_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     waits: list[float] = []
     HttpOutbound(ANYWHERE, waits.append).call_back("http://127.0.0.1:1/", {}, b"reply", 30)
     assert len(waits) == 5
-    assert "was not taken" in caplog.text
+    assert "did not accept" in caplog.text
 
 
 def test_attempts_end_with_their_time() -> None:

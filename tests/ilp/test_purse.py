@@ -19,7 +19,6 @@ from farthing.ilp.purse import (
     check_data,
     find_purse_fulfillment,
     is_public_key,
-    is_purse,
     parse_purse_address,
     purse_address,
     purse_fulfillment,
@@ -80,13 +79,6 @@ def test_address_of_a_connection_gives_key_and_token_back(token: bytes) -> None:
 def test_what_is_no_purse_is_refused(destination: str) -> None:
     with pytest.raises(NotAPurse):
         parse_purse_address(OWN, destination)
-
-
-def test_all_that_lies_under_purse_is_ours_to_answer() -> None:
-    assert is_purse(OWN, OWN + ".purse")
-    assert is_purse(OWN, OWN + ".purse.nonsense")
-    assert not is_purse(OWN, OWN + ".purses")
-    assert not is_purse(OWN, OWN)
 
 
 def test_key_is_a_point_of_the_curve() -> None:

@@ -58,6 +58,6 @@ def test_a_quote_for_another_event_is_not_paid() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_quote(changes: dict[str, Any]) -> None:
+def test_a_wrong_quote_is_not_payable(changes: dict[str, Any]) -> None:
     with pytest.raises(NotPayable):
         quote_from_answer(answer(**changes))

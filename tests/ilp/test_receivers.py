@@ -2,6 +2,7 @@
 made up. One is paid into a jar by address; one answers questions that cost nothing."""
 
 import hmac
+from dataclasses import replace
 from typing import Any, Self
 
 import pytest
@@ -81,10 +82,7 @@ def coins(agent: Agent) -> int:
 
 @pytest.fixture(autouse=True)
 def with_jar(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_for_the_jar(agent: Agent, prepare: Prepare) -> bool:
-        return prepare.destination.startswith(agent.settings.own_ilp_address + ".jar")
-
-    jar = Receiver("jar", is_for_the_jar, Jar.read)
+    jar = Receiver("jar", Jar.read, segment="jar")
     monkeypatch.setattr(receivers, "RECEIVERS", (jar, *receivers.RECEIVERS))
     monkeypatch.setattr(Jar, "after", 0)
     monkeypatch.setattr(Jar, "again", 0)
@@ -168,3 +166,38 @@ def test_what_is_paid_in_advance_is_no_revenue(agent: Agent) -> None:
 def test_other_packets_go_to_the_receivers_behind(agent: Agent) -> None:
     assert isinstance(pay(agent, note()), Fulfill)
     assert coins(agent) == 0
+
+
+@pytest.mark.parametrize(
+    ("behind", "data", "expected"),
+    [
+        ("", b"id: aaaa", "TOON event"),
+        ("", b"", "TOON event"),
+        ("", b"\n{}", "TOON event"),
+        ("", b"\x01\x02\x00\x00", "BTP-NIPs envelope"),
+        ("", b"\x1f", "BTP-NIPs envelope"),  # of a version that we do not know
+        ("", b"event_id: a", "Aether event"),
+        (".purse", b"id: aaaa", "purse"),
+        (".purse.nonsense", b"\x01", "purse"),
+        (".purses", b"id: aaaa", "TOON event"),
+        (".jar.of.honey", b"id: aaaa", "jar"),
+    ],
+)
+def test_the_first_receiver_that_recognises_a_packet_takes_it(
+    agent: Agent, behind: str, data: bytes, expected: str
+) -> None:
+    own = agent.settings.own_ilp_address
+    prepare = packet(agent, note(), destination=own + behind, data=data)
+
+    chosen = receivers.choose(agent, prepare)
+
+    assert chosen is not None and chosen.name == expected
+
+
+def test_an_agent_without_aether_recognises_none_of_its_events(agent: Agent) -> None:
+    without = replace(agent, settings=replace(agent.settings, aether=False))
+    prepare = packet(agent, note(), data=b"event_id: a")
+
+    chosen = receivers.choose(without, prepare)
+
+    assert chosen is not None and chosen.name == "TOON event"

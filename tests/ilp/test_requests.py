@@ -143,7 +143,7 @@ def test_the_largest_packet_there_is_passes(agent: Agent) -> None:
         "Bearer " + "x" * 100_000,
     ],
 )
-def test_tokens_that_are_nobodys(agent: Agent, authorization: str) -> None:
+def test_an_unknown_token_gets_401(agent: Agent, authorization: str) -> None:
     assert refusal(agent, packet_of(agent), authorization=authorization) == 401
 
 
@@ -220,7 +220,7 @@ def test_the_reply_goes_to_the_callback(
         {"request_id": "ü"},
     ],
 )
-def test_requests_that_lack_something(
+def test_an_incomplete_asynchronous_request_gets_400(
     agent: Agent, outbound: RecordingOutbound, headers: dict[str, str]
 ) -> None:
     assert refusal(agent, packet_of(agent), **headers) == 400
@@ -348,7 +348,7 @@ def test_a_store_that_fails_at_claim_or_answer(
     # Writes: the claim, the rate counter, and the answer; the payment is a transaction.
     engine.plan = nth(2 * write, ["write"], Fault())
     assert code_of(decode_reply(post(faulty, body, request_id="r").body)) == code
-    assert ("could not be kept" if write else "a packet failed") in caplog.text
+    assert ("could not be stored" if write else "a packet could not be handled") in caplog.text
     again = decode_reply(post(agent, body, request_id="r").body)
     assert isinstance(again, Fulfill)
     assert len(list(agent.ledger.receipts(PAYER.id))) == 1

@@ -40,7 +40,7 @@ JS = "071fffffffffffff"
 SECRET = bytes(range(32))
 
 
-def test_packets_of_the_rfc() -> None:
+def test_packets_have_the_bytes_of_the_rfc() -> None:
     # test-vectors/StreamPacketFixtures.json of RFC 0029
     assert encode(StreamPacket(0, 12, 0)).hex() == "010c010001000100"
     assert encode(StreamPacket(JS_MAX, 12, 0)).hex() == f"010c{JS}01000100"
@@ -90,7 +90,7 @@ def test_packets_of_the_rfc() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_frames_of_the_rfc(octets: str, frame: Frame) -> None:
+def test_frames_have_the_bytes_of_the_rfc(octets: str, frame: Frame) -> None:
     packet = StreamPacket(0, 12, 0, (frame,))
 
     assert encode(packet).hex() == "010c010001000101" + octets
@@ -184,7 +184,7 @@ def test_garbage_is_refused_or_read_to_what_writes_again(octets: bytes) -> None:
 
 
 @given(PACKETS, st.binary(min_size=12, max_size=12))
-def test_sealed_packet_opens(packet: StreamPacket, nonce: bytes) -> None:
+def test_a_sealed_packet_opens_to_the_same_packet(packet: StreamPacket, nonce: bytes) -> None:
     data = keys_of(SECRET).seal(packet, nonce)
 
     assert data[:12] == nonce

@@ -26,7 +26,7 @@ from farthing.ilp.stream_frames import (
     StreamMoney,
     StreamMoneyBlocked,
 )
-from farthing.ilp.stream_receiver import Asset, Limits, Payment, receive, shares
+from farthing.ilp.stream_receiver import Asset, Limits, StreamPayment, receive, shares
 from tests.ilp.fuzz_stream import fuzz
 
 SECRET = bytes(range(32))
@@ -51,13 +51,13 @@ def prepare(
     )
 
 
-def decide(sent: Prepare, limits: Limits = NO_LIMITS) -> Payment | Reject:
+def decide(sent: Prepare, limits: Limits = NO_LIMITS) -> StreamPayment | Reject:
     return receive(sent, secret=SECRET, address=ADDRESS, asset=ASSET, limits=limits)
 
 
-def pay(sent: Prepare) -> tuple[Payment, StreamPacket]:
+def pay(sent: Prepare) -> tuple[StreamPayment, StreamPacket]:
     payment = decide(sent)
-    assert isinstance(payment, Payment)
+    assert isinstance(payment, StreamPayment)
     return payment, KEYS.open(payment.fulfill().data)
 
 
@@ -173,12 +173,12 @@ def test_amount_above_the_maximum_names_both() -> None:
 
     assert isinstance(reject, Reject) and reject.code == Code.F08_AMOUNT_TOO_LARGE
     assert reject.data == (1001).to_bytes(8, "big") + (1000).to_bytes(8, "big")
-    assert isinstance(decide(prepare(amount=1000), Limits(packet_amount=1000)), Payment)
+    assert isinstance(decide(prepare(amount=1000), Limits(packet_amount=1000)), StreamPayment)
 
 
 def test_declined_payment_closes_the_connection() -> None:
     payment = decide(prepare())
-    assert isinstance(payment, Payment)
+    assert isinstance(payment, StreamPayment)
 
     reject = payment.decline("the purse is frozen")
 
@@ -189,7 +189,7 @@ def test_declined_payment_closes_the_connection() -> None:
 
 def test_postponed_payment_may_be_sent_again() -> None:
     payment = decide(prepare())
-    assert isinstance(payment, Payment)
+    assert isinstance(payment, StreamPayment)
 
     reject = payment.postpone(Code.T04_INSUFFICIENT_LIQUIDITY, "balance limit")
 
@@ -205,16 +205,16 @@ def test_each_reply_has_a_nonce_of_its_own() -> None:
         asset=ASSET,
         random_octets=lambda size: next(drawn).to_bytes(size, "big"),
     )
-    assert isinstance(payment, Payment)
+    assert isinstance(payment, StreamPayment)
 
     nonces = [payment.fulfill().data[:12], payment.decline("no").data[:12]]
 
     assert nonces == [(1).to_bytes(12, "big"), (2).to_bytes(12, "big")]
 
 
-def test_replies_encode() -> None:
+def test_a_reply_is_a_valid_packet() -> None:
     payment = decide(prepare(StreamMoney(1, 1)))
-    assert isinstance(payment, Payment)
+    assert isinstance(payment, StreamPayment)
     reply = payment.fulfill()
 
     assert isinstance(reply, Fulfill) and packet.decode(packet.encode(reply)) == reply

@@ -92,13 +92,13 @@ def test_another_algorithm_with_the_right_secret(jwt_agent: Agent, algorithm: st
 
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "", "RS256", "ES256K"])
-def test_no_algorithm_at_all(jwt_agent: Agent, algorithm: str) -> None:
+def test_a_jwt_without_its_algorithm_is_nobodys(jwt_agent: Agent, algorithm: str) -> None:
     assert_nobody(jwt_agent, unsigned({"alg": algorithm, "typ": "JWT"}, claims()))
     assert_nobody(jwt_agent, unsigned({"alg": algorithm, "typ": "JWT"}, claims(), b"x" * 32))
 
 
 @pytest.mark.parametrize("secret", ["another-secret-with-more-than-thirty-two-bytes", TOKEN])
-def test_another_secret(jwt_agent: Agent, secret: str) -> None:
+def test_a_jwt_of_another_secret_is_nobodys(jwt_agent: Agent, secret: str) -> None:
     assert_nobody(jwt_agent, jwt.encode(claims(), secret, "HS256"))
 
 
@@ -194,3 +194,11 @@ def test_tokens_that_are_strong_enough() -> None:
     for weak in ("", "short", "a" * 64, "ab" * 40, new_token()[:40], "a.b." + new_token()):
         assert not is_strong(weak)
     assert len({new_token() for _ in range(100)}) == 100
+
+
+def test_no_token_begins_with_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command would take it for an option."""
+    made = iter([b"\xf8" + bytes(31), bytes(32)])
+    monkeypatch.setattr("secrets.token_bytes", lambda _: next(made))
+
+    assert new_token() == "A" * 43

@@ -71,7 +71,7 @@ def assert_round_trip(event: dict) -> None:
     assert type(back["created_at"]) is int and type(back["kind"]) is int
 
 
-def test_size_vector() -> None:
+def test_an_event_has_the_size_of_the_vector() -> None:
     assert len(toon.dumps(GM)) == 327
 
 
@@ -81,7 +81,7 @@ def test_fields_come_in_the_order_of_nip_01() -> None:
     assert list(toon.loads(toon.dumps(backwards))) == list(toon.FIELDS)
 
 
-def test_text_of_an_event() -> None:
+def test_an_event_is_written_line_by_line() -> None:
     event = GM | {"tags": [["e", "1", ""], ["t", "x y"]], "content": "a\nb"}
     lines = toon.dumps(event).decode().split("\n")
     assert lines[4:8] == [
@@ -192,7 +192,7 @@ def test_an_encoder_that_loses_something_is_caught(monkeypatch, flawed: str) -> 
         toon.dumps(GM)
 
 
-def test_what_toons_loses() -> None:
+def test_toons_still_loses_floats_and_tuples() -> None:
     """The inputs that `dumps` has to keep away from `toons`; a change here is worth knowing."""
     for value, back in [(1.0, 1), (-0.0, 0), (float("nan"), None), (float("inf"), None)]:
         read = toons.loads(toons.dumps({"a": value}))["a"]

@@ -14,6 +14,7 @@ from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.ilp.packet import Prepare, encode
 from farthing.nostr.events import Event
+from farthing.ports.broadcast_wakes import write_broadcast_wake
 from farthing.ports.meter import Metric
 from farthing.ports.recipients import Part
 from farthing.ports.wakes import write_wake
@@ -115,6 +116,9 @@ class Stage:
         # Who woke paid subscriptions, and which.
         self.waking: set[str] = set()
         self.wakes: list[tuple[str, str]] = []
+        # Who woke the outbox, and for which events.
+        self.waking_outbox: set[str] = set()
+        self.broadcast_wakes: list[str | None] = []
         # What happens elsewhere while a frame is on its way.
         self.meanwhile: Callable[[], object] = lambda: None
         self._messages = 0
@@ -135,6 +139,7 @@ class Stage:
             meter=CountingMeter(),
             recipients=_Recipients(self, function),
             wakes=_Wakes(self, function),
+            broadcast_wakes=_BroadcastWakes(self, function),
             _parts={},
         )
         self.engine.done = []
@@ -229,6 +234,12 @@ class Stage:
         for wake in dict.fromkeys(wakes):
             self.call("deliveries", {"Records": [{"body": write_wake(*wake)}]})
 
+    def broadcast_woken(self) -> None:
+        """One call for each event that the outbox was woken for."""
+        wakes, self.broadcast_wakes = self.broadcast_wakes, []
+        for wake in dict.fromkeys(wakes):
+            self.call("broadcasts", {"Records": [{"body": write_broadcast_wake(wake)}]})
+
     def numbered(self, *events: Event) -> None:
         """Stored, and numbered behind the others."""
         self.store(*events)
@@ -260,6 +271,21 @@ class _Wakes:
     def wake(self, owner: str, subscription_id: str, delay: float = 0.0) -> None:
         self._stage.waking.add(self._function)
         self._stage.wakes.append((owner, subscription_id))
+
+
+class _BroadcastWakes:
+    """Writes down who woke the outbox."""
+
+    def __init__(self, stage: Stage, function: str) -> None:
+        self._stage, self._function = stage, function
+
+    def wake(self, event_id: str, delay: float = 0.0) -> None:
+        self._stage.waking_outbox.add(self._function)
+        self._stage.broadcast_wakes.append(event_id)
+
+    def wake_for_new(self) -> None:
+        self._stage.waking_outbox.add(self._function)
+        self._stage.broadcast_wakes.append(None)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def jobs(stacks: Stacks) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_where_and_how_large(production: Stacks, name: str) -> None:
+def test_each_job_runs_alone_on_two_small_workers(production: Stacks, name: str) -> None:
     job = jobs(production)[name]
     assert (job["GlueVersion"], job["WorkerType"], job["NumberOfWorkers"]) == ("6.0", "G.1X", 2)
     assert job["ExecutionProperty"]["MaxConcurrentRuns"] == 1
@@ -28,7 +28,7 @@ def test_where_and_how_large(production: Stacks, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_it_is_cheap(production: Stacks, name: str) -> None:
+def test_jobs_run_on_spare_capacity_without_metrics(production: Stacks, name: str) -> None:
     job = jobs(production)[name]
     assert job["ExecutionClass"] == "FLEX"
     assert not {each for each in job["DefaultArguments"] if each.endswith("metrics")}

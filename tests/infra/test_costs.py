@@ -38,7 +38,7 @@ class TestPrices:
     def test_everything_that_is_counted_has_one(self) -> None:
         assert set(PRICES) == set(Unit)
 
-    def test_a_million_write_units(self) -> None:
+    def test_write_units_have_their_list_price(self) -> None:
         assert total(Counter({Unit.WRITE_UNITS: MILLION}), PRICES) == PICO * 625 // 1000
 
     def test_a_gigabyte_second_of_lambda(self) -> None:
@@ -58,7 +58,7 @@ class TestPrices:
         assert sum(by_service(usage, PRICES).values()) == whole
         assert total_beyond_free(usage, PRICES) <= whole
 
-    def test_some_may_be_others(self, tmp_path: Path) -> None:
+    def test_prices_of_a_file_replace_those_of_the_table(self, tmp_path: Path) -> None:
         path = tmp_path / "prices.json"
         path.write_text('{"write_units": {"dollars": "0.71", "per": 1000000}}')
         changed = with_changes(path)
@@ -76,14 +76,14 @@ class TestPrices:
         with pytest.raises(InvalidPrices, match="write"):
             with_changes(path)
 
-    def test_dollars(self) -> None:
+    def test_picodollars_are_rounded_to_cents(self) -> None:
         assert [dollars(each) for each in (0, PICO // 200, PICO // 201, 1234 * PICO)] == [
             "0.00", "0.01", "0.00", "1,234.00",
         ]  # fmt: skip
 
 
 class TestMeasured:
-    def test_a_paid_write(self, scene: Scene) -> None:
+    def test_a_paid_write_uses_one_call_and_13_write_units(self, scene: Scene) -> None:
         """As tests/ilp/test_costs.py has it for one."""
         measured = scene.paid_write()
         assert each(measured, Unit.WRITE_UNITS) == 13
@@ -106,6 +106,12 @@ class TestMeasured:
     def test_a_paid_delivery_takes_few_write_units(self, scene: Scene) -> None:
         measured = scene.paid_delivery()
         assert each(measured, Unit.WRITE_UNITS) <= 3
+        assert each(measured, Unit.FUNCTION_CALLS) == 1
+
+    def test_a_broadcast_is_paid_in_few_transactions(self, scene: Scene) -> None:
+        """Taken, reserved, held and settled, and its end."""
+        measured = scene.placement()
+        assert measured.usage[Unit.WRITE_UNITS] <= 40 * MILLION
         assert each(measured, Unit.FUNCTION_CALLS) == 1
 
     def test_numbers_are_cheaper_by_the_dozen(self) -> None:
@@ -166,7 +172,7 @@ class TestIdle:
         found = idle(Templates.read(assemblies / variant), prefix, by_clock, gigabytes)
         return {line.name.split(",")[0]: line for line in found}
 
-    def test_what_the_templates_hold(
+    def test_idle_use_is_counted_from_the_templates(
         self, assemblies: Path, production: Stacks, by_clock: dict[str, Measured]
     ) -> None:
         lines = self.lines(assemblies, by_clock)
@@ -181,7 +187,7 @@ class TestIdle:
         assert lines["upkeep"].usage[Unit.FUNCTION_CALLS] == 30 * 24 * 6
         assert lines["sweeper"].usage[Unit.METRICS] == 2
 
-    def test_idle_is_cheap(
+    def test_an_idle_deployment_costs_under_12_dollars(
         self, assemblies: Path, production: Stacks, by_clock: dict[str, Measured]
     ) -> None:
         lines = self.lines(assemblies, by_clock).values()
@@ -232,7 +238,7 @@ class TestIdle:
         assert set(TABLES) <= set(memory)
         assert (memory["negentropy"], memory["ilp"]) == (1024, 512)
 
-    def test_no_templates(self, tmp_path: Path) -> None:
+    def test_without_templates_the_command_to_make_them_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(NoTemplates, match="make synth"):
             Templates.read(tmp_path)
 
@@ -242,7 +248,7 @@ class TestCommand:
         given = {"prices": None, "gigabytes": 0, "json": False, **arguments}
         return run(Namespace(templates=templates, **given), Settings())
 
-    def test_as_json(
+    def test_json_has_all_figures_in_picodollars(
         self, assemblies: Path, production: Stacks, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert self.run(assemblies / "production", json=True) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from farthing.surface import CONNECT, ROUTES
 from infra.edge import CHOOSE_ORIGIN
-from tests.infra.conftest import Stacks
+from tests.infra.conftest import ROOT, Stacks
 
 
 def distribution(stacks: Stacks) -> dict[str, Any]:
@@ -117,8 +117,8 @@ class TestOriginFunction:
         return lambda headers, **event: origin.handler({"headers": headers, **event}, None)
 
     def test_the_http_api_is_answered(self, ask: Any) -> None:
-        headers = {"x-farthing-origin": "s" * 64, "x-farthing-viewer": "198.51.100.7"}
-        assert ask(headers) == {"isAuthorized": True, "context": {"viewer": "198.51.100.7"}}
+        sample = json.loads((ROOT / "events/origin.json").read_text())
+        assert ask(**sample) == {"isAuthorized": True, "context": {"viewer": "203.0.113.7"}}
 
     @pytest.mark.parametrize("shown", [{}, {"x-farthing-origin": ""}, {"x-farthing-origin": "é"}])
     def test_who_does_not_know_the_secret_is_refused(self, ask: Any, shown: dict[str, str]) -> None:

@@ -31,6 +31,7 @@ ACCEPTED = {
     " they are made; the API and the stage are named",
     (r"IAM5\[Resource::\*\]", r"(Fanout|Sequencer|Push)Role"): "dynamodb:ListStreams knows no"
     " resource; reading is granted on the one stream",
+    (r"IAM5\[Resource::\*\]", r"OperatorRole"): "cloudwatch:GetMetricData knows no resource",
     (r"SQS3", r"Failures"): "these are the dead-letter queues",
     (r"S1", r"Analytics/Exports"): "only the jobs use it, and CloudTrail knows of each",
     (r"IAM5\[Resource::<Exports.*/(exports|report)/\*\]", r"Analytics/.*Role"): "objects of the"

@@ -5,13 +5,14 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from farthing.ports.meter import Metric, metric_namespace
 from farthing.store.table import Table
 from farthing.surface import QUEUES, RUNS_WHEN_BRAKED, STREAMS
 from infra.deployment import Deployment
 from infra.permissions import TABLES
-from tests.infra.conftest import Stacks
+from tests.infra.conftest import ROOT, Stacks
 from tests.infra.test_relay import functions
 
 
@@ -49,7 +50,7 @@ def test_every_topic_takes_what_is_published_to_it(production: Stacks) -> None:
         assert service in publishers[topic]
 
 
-def test_what_is_watched(production: Stacks) -> None:
+def test_each_stream_queue_table_and_error_has_an_alarm(production: Stacks) -> None:
     watched = json.dumps(alarms(production))
     assert watched.count('"ApproximateNumberOfMessagesVisible"') == len(STREAMS) + len(QUEUES)
     assert watched.count('"IteratorAge"') == len(STREAMS)
@@ -58,6 +59,16 @@ def test_what_is_watched(production: Stacks) -> None:
     for metric in ("Errors", "Throttles", Metric.REVENUE, Metric.HOLDS_RELEASED,
                    Metric.INTERNAL_ERRORS):  # fmt: skip
         assert f'"{metric}"' in watched
+
+
+def test_no_alarm_on_messages_that_are_delayed_on_purpose(production: Stacks) -> None:
+    """SQS counts the age of a message from its sending."""
+    thresholds = {
+        str(alarm["Dimensions"][0]["Value"]).rpartition("-")[2]: alarm["Threshold"]
+        for alarm in alarms(production)
+        if alarm.get("MetricName") == "ApproximateAgeOfOldestMessage"
+    }
+    assert thresholds == {"recipients": 300, "deliveries": 1200, "broadcasts": 1200}
 
 
 def test_a_job_that_fails_is_noticed(production: Stacks, small: Stacks) -> None:
@@ -78,7 +89,7 @@ def test_a_sweeper_that_does_not_run_is_noticed(production: Stacks) -> None:
     assert alarm["TreatMissingData"] == "breaching"
 
 
-def test_alarms_cost_little(production: Stacks) -> None:
+def test_there_are_no_more_alarms_than_planned(production: Stacks) -> None:
     """Two for each stream and queue, one for each table, and ten."""
     assert len(alarms(production)) <= 2 * len(STREAMS) + 2 * len(QUEUES) + len(Table) + 10
 
@@ -135,7 +146,7 @@ class TestBudget:
         ]
         assert brake["TopicArn"] == {"Ref": told["ACTUAL", 100]}
 
-    def test_who_is_stopped(self, production: Stacks) -> None:
+    def test_the_brake_stops_functions_that_spend_money(self, production: Stacks) -> None:
         variables = functions(production)["brake"][1]["Environment"]["Variables"]
         braked = json.loads(variables["FARTHING_BRAKED"])
         assert set(braked) == {f"farthing-{name}" for name in set(TABLES) - RUNS_WHEN_BRAKED}
@@ -149,10 +160,13 @@ class TestBudget:
 class FakeLambda:
     def __init__(self) -> None:
         self.calls: list[tuple[str, int | None]] = []
+        self.resisting = ""
 
     def put_function_concurrency(
         self, *, FunctionName: str, ReservedConcurrentExecutions: int
     ) -> None:
+        if FunctionName == self.resisting:
+            raise ClientError({"Error": {"Code": "InvalidParameterValue"}}, "Put")
         self.calls.append((FunctionName, ReservedConcurrentExecutions))
 
     def delete_function_concurrency(self, *, FunctionName: str) -> None:
@@ -169,10 +183,18 @@ class TestBrake:
         monkeypatch.setattr(brake, "get_session", session)
         return client
 
-    def test_it_stops_all(self, client: FakeLambda) -> None:
+    def test_a_spent_budget_stops_every_braked_function(self, client: FakeLambda) -> None:
+        sample = json.loads((ROOT / "events/brake.json").read_text())
         brake = import_module("functions.brake.handler")
-        assert brake.handler({"Records": [{"Sns": {}}]}, None) == {"stopped": ["ilp", "req"]}
+        assert brake.handler(sample, None) == {"stopped": ["ilp", "req"]}
         assert client.calls == [("ilp", 0), ("req", 0)]
+
+    def test_a_function_that_resists_does_not_spare_the_others(self, client: FakeLambda) -> None:
+        client.resisting = "ilp"
+        brake = import_module("functions.brake.handler")
+        with pytest.raises(RuntimeError, match=r"failed at .*ilp"):
+            brake.handler({"release": True}, None)
+        assert client.calls == [("req", None)]
 
     def test_it_gives_back_what_was(self, client: FakeLambda) -> None:
         brake = import_module("functions.brake.handler")

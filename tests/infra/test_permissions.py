@@ -14,8 +14,9 @@ import pytest
 from farthing.aether import keys
 from farthing.aether.capabilities import issue
 from farthing.btp_nips.conditions import delivery_fulfillment
-from farthing.btp_nips.messages import Close, Count, Message, Model, Propagation
+from farthing.btp_nips.messages import Close, Count, Message, Propagation
 from farthing.btp_nips.messages import Payment as BtpPayment
+from farthing.btp_nips.models import Model
 from farthing.connector.peering import derived_token
 from farthing.ilp.condition import author_fulfillment, condition_of
 from farthing.ilp.packet import Fulfill, decode_prepare, encode
@@ -351,6 +352,10 @@ def govern(stage: Stage) -> None:
         {"action": "set_peer", "id": PAYER.id, "active": True},
         {"action": "grant", "key": public_key_of(ALICE), "amount": "5", "mark": "a-mark-of-mine"},
         {"action": "freeze", "key": public_key_of(BOB)},
+        *(
+            {"action": "close", "owner": f"key:{public_key_of(SUBSCRIBER)}", "id": name}
+            for name in ("push", "far 0", "far 1", "poor", "failing")
+        ),
     ):
         body = json.dumps(action)
         proof = nostr(stage.agent, owner, "POST", f"https://{HOST}{path}", body)
@@ -458,7 +463,19 @@ def subscribe(stage: Stage, next_hop: NextHop) -> None:
     stage.call("sweeper", {})
     stage.deliver_woken()
     propagate(stage, next_hop, send, subscriber)
+    look_at_own(stage, subscriber)
     next_hop.answer = Response(200, encode(Fulfill(bytes(32))))
+
+
+def look_at_own(stage: Stage, subscriber: Subscriber) -> None:
+    """By HTTP: a list of them, and the end of one with a purse for what is left."""
+    path = f"/v1/purses/{subscriber.pubkey}/subscriptions"
+    for method, query in (("GET", ""), ("DELETE", "id=failing"), ("DELETE", "id=far%201")):
+        url = f"https://{HOST}{path}{'?' if query else ''}{query}"
+        proof = nostr(stage.agent, SUBSCRIBER, method, url)
+        given = {"method": method, "path": path, "query": query, "authorization": proof}
+        answer = stage.web("paid_subscriptions", **given)
+        assert answer["statusCode"] == 200, answer
 
 
 def propagate(
@@ -638,6 +655,7 @@ def follow(stage: Stage) -> None:
             relays=Neighbour(signed(kind=10032, tags=claims, created_at=first + step)),
         )
         stage.call("upkeep", {})
+        stage.web("routes", method="GET", path="/v1/routes")
     stage.clock.now += GENERATION_SECONDS // 2
     stage.call("upkeep", {})
     read_and_broadcast(stage)
@@ -684,9 +702,17 @@ def read_and_broadcast(stage: Stage) -> None:
         stage.call("feeds", {})
         elsewhere.there.events += [profiles[1], deletion]
     stage.call("outbox", {})
+    stage.broadcast_woken()  # the first look, which sees nothing
     stage.store(signed(OWNER, content="for the hub", created_at=now))
     stage.stream("sequencer", Table.EVENTS)
+    for _ in range(3):  # it is written down, attempted, and attempted once more
+        stage.broadcast_woken()
+    stage.clock.now += 3600
     stage.call("outbox", {})
+    follow = replace(stage.agent.settings, follow_content="rebroadcast")
+    stage.agent = replace(stage.agent, settings=follow)
+    elsewhere.there.events.append(signed(ALICE, content="passed on", created_at=stage.agent.now))
+    stage.call("feeds", {})
     told = [to.why[:3] for each in stage.agent.outbox.broadcasts(9) for to in each.deliveries]
     assert "F05" in told  # the next hop knows one fulfillment only
 
@@ -710,6 +736,10 @@ def test_those_who_post_may_and_others_may_not(stage: Stage) -> None:
 
 def test_those_who_leave_recipients_to_later_calls_may_and_others_may_not(stage: Stage) -> None:
     assert stage.handed_over == SENDING["recipients"]
+
+
+def test_those_who_wake_the_outbox_may_and_others_may_not(stage: Stage) -> None:
+    assert stage.waking_outbox == SENDING["broadcasts"]
 
 
 def test_those_who_wake_paid_subscriptions_may_and_others_may_not(stage: Stage) -> None:

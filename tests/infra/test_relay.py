@@ -24,7 +24,15 @@ from farthing.surface import (
     Queue,
 )
 from infra.deployment import Deployment
-from infra.permissions import CALLING_THEMSELVES, DERIVED_KEYS, KEY, POSTING, SENDING, TABLES
+from infra.permissions import (
+    CALLING_THEMSELVES,
+    DERIVED_KEYS,
+    KEY,
+    POSTING,
+    SENDING,
+    TABLES,
+    WATCHING,
+)
 from tests.infra.conftest import ROOT, Stacks
 
 PREFIX = "farthing-"
@@ -59,7 +67,7 @@ def test_every_handler_is_deployed(production: Stacks) -> None:
 
 @pytest.mark.parametrize("name", sorted(TABLES))
 class TestEachFunction:
-    def test_where_it_runs(self, production: Stacks, name: str) -> None:
+    def test_it_runs_on_arm_with_the_layer(self, production: Stacks, name: str) -> None:
         _, properties = functions(production)[name]
         assert properties["Runtime"] == "python3.13"
         assert properties["Architectures"] == ["arm64"]
@@ -97,13 +105,18 @@ class TestEachFunction:
         assert bool(calls) == (name in CALLING_THEMSELVES)
         assert all(f"function:farthing-{name}" in where for where in calls), "and nobody else"
         assert reads_key == (name in KEY)
+        watches = any(action == "cloudwatch:GetMetricData" for _, action in granted)
+        variables = functions(production)[name][1]["Environment"]["Variables"]
+        assert watches == (name in WATCHING)
+        assert ("FARTHING_SOCKET_API_ID" in variables) == (name in WATCHING)
+        assert ("FARTHING_WEB_API_ID" in variables) == (name in WATCHING)
 
     def test_its_role_permits_no_kind_of_action_at_once(
         self, production: Stacks, name: str
     ) -> None:
         assert not [action for _, action in policy_of(production, name) if "*" in action]
 
-    def test_someone_calls_it(self, production: Stacks, name: str) -> None:
+    def test_a_route_stream_queue_or_schedule_calls_it(self, production: Stacks, name: str) -> None:
         callers = [
             *production.properties("AWS::ApiGatewayV2::Integration"),
             *(each["FunctionName"]
@@ -231,7 +244,7 @@ class TestStreams:
             if "StartingPosition" in each
         }
 
-    def test_who_reads_what(self, production: Stacks) -> None:
+    def test_each_consumer_reads_its_stream_with_its_patience(self, production: Stacks) -> None:
         sources = self.sources(production)
         assert set(sources) == {stream.function for stream in STREAMS}
         for stream in STREAMS:
@@ -330,6 +343,19 @@ class TestQueues:
             assert (may in policy_of(production, name)) == sends, name
 
 
+def test_a_consumer_that_goes_on_by_its_own_queue_is_not_stopped_as_a_loop(
+    production: Stacks,
+) -> None:
+    going_on = {queue.function for queue in QUEUES if queue.function in SENDING[queue.name]}
+    assert "deliveries" in going_on
+    allowed = {
+        name
+        for name, (_, properties) in functions(production).items()
+        if properties.get("RecursiveLoop") == "Allow"
+    }
+    assert allowed == going_on
+
+
 def test_the_surface_and_the_rights_know_the_same_queues() -> None:
     assert set(SENDING) == {queue.name for queue in QUEUES}
 
@@ -356,7 +382,7 @@ class TestFrames:
     @pytest.mark.parametrize(
         "given", [{"max_message_length": "32769"}, {"sync_frame": "16385"}, {"sync_frame": "0"}]
     )
-    def test_nobody_asks_for_more(self, given: dict[str, str]) -> None:
+    def test_settings_above_api_gateways_frames_are_refused(self, given: dict[str, str]) -> None:
         with pytest.raises(ValueError, match="at most"):
             Deployment(settings=given)
 
@@ -435,7 +461,9 @@ class TestSchedulesAndMoney:
         (identity,) = production.properties("Custom::Identity")
         assert int(identity["ServiceTimeout"]) <= 300
 
-    def test_concurrency_where_money_moves(self, production: Stacks, small: Stacks) -> None:
+    def test_concurrency_is_bounded_where_money_moves(
+        self, production: Stacks, small: Stacks
+    ) -> None:
         bounds = {
             name: properties["ReservedConcurrentExecutions"]
             for name, (_, properties) in functions(production).items()

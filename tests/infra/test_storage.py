@@ -31,7 +31,7 @@ def test_keys_money_and_time_to_live(production: Stacks, table: Table) -> None:
 
 
 @pytest.mark.parametrize("table", list(Table))
-def test_streams_where_handlers_listen(production: Stacks, table: Table) -> None:
+def test_only_streamed_tables_have_a_stream(production: Stacks, table: Table) -> None:
     stream = tables(production)[table]["Properties"].get("StreamSpecification")
     assert stream == ({"StreamViewType": "NEW_AND_OLD_IMAGES"} if table in STREAMED else None)
 

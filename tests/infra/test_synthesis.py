@@ -10,7 +10,9 @@ from infra.layer_contents import LIBRARY, LOCK, fingerprint
 from tests.infra.conftest import ROOT, Stacks, run_synthesis
 
 
-def test_the_same_twice(assemblies: Path, production: Stacks, tmp_path: Path) -> None:
+def test_two_syntheses_give_the_same_templates(
+    assemblies: Path, production: Stacks, tmp_path: Path
+) -> None:
     done = run_synthesis(tmp_path, "production")
     assert done.returncode == 0, done.stderr
     for name in ("Storage", "Edge", "Relay", "Analytics", "Operations"):
@@ -22,6 +24,17 @@ def test_templates_know_neither_this_machine_nor_an_account(production: Stacks) 
     text = json.dumps(production.templates)
     assert str(ROOT) not in text
     assert "123456789012" not in text
+
+
+def test_everything_is_tagged_with_its_deployment(assemblies: Path) -> None:
+    manifest = json.loads((assemblies / "small/manifest.json").read_text())
+    stacks = [
+        artifact["properties"]
+        for artifact in manifest["artifacts"].values()
+        if artifact["type"] == "aws:cloudformation:stack"
+    ]
+    assert stacks
+    assert all(stack["tags"] == {"farthing:deployment": "small-"} for stack in stacks)
 
 
 def test_every_stack_has_its_outputs(production: Stacks) -> None:
@@ -86,7 +99,8 @@ class TestContext:
     )  # fmt: skip
     def test_what_is_wrong_stops_here(self, context: dict[str, object]) -> None:
         with pytest.raises(
-            ValueError, match=r"PER_BYTE|removal|domain|ADDRESS|days|workers|hours|'ipl'|forward"
+            ValueError,
+            match=r"PER_BYTE|removal|domain|ADDRESS|us-east-1|days|workers|hours|'ipl'|forward",
         ):
             self.deployment(**context)
 

@@ -10,8 +10,8 @@ from threading import Lock, Thread
 
 from farthing.ilp.packet import Code, Reject, decode_prepare, encode
 from farthing.ilp.purse import NotAPurse, parse_purse_address
-from farthing.ilp.spsp import MEDIA_TYPE, Connection, answer, connect, connection_secret
-from farthing.ilp.stream_receiver import Asset, Limits, Payment, receive
+from farthing.ilp.spsp import MEDIA_TYPE, StreamConnection, answer, connect, connection_secret
+from farthing.ilp.stream_receiver import Asset, Limits, StreamPayment, receive
 from farthing.nostr.events import public_key_of
 
 ADDRESS = "g.farthing.test"
@@ -30,7 +30,7 @@ class StreamServer:
         self.lock = Lock()
         self.url = ""
 
-    def connection(self) -> Connection:
+    def connection(self) -> StreamConnection:
         return connect(self.secret, ADDRESS, self.key, token_bytes(16))
 
     def answer(self, octets: bytes) -> bytes:
@@ -48,7 +48,7 @@ class StreamServer:
             asset=ASSET,
             limits=self.limits,
         )
-        if isinstance(decision, Payment):
+        if isinstance(decision, StreamPayment):
             with self.lock:
                 self.booked.append(decision.amount)
             return encode(decision.fulfill())

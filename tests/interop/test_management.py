@@ -37,7 +37,7 @@ def test_the_owner_bans_and_lists(relay: RelayProcess) -> None:
     assert listed == [{"pubkey": STRANGER, "reason": "spam"}]
 
 
-def test_nobody_else_may(relay: RelayProcess) -> None:
+def test_only_the_owner_may_manage(relay: RelayProcess) -> None:
     (refused,) = manage(relay, token_hex(32), ["banPubkey", STRANGER])
 
     assert "403" in refused["error"] or "401" in refused["error"]

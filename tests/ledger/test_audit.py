@@ -61,7 +61,7 @@ def agent(sqlite: SqliteEngine, clock: Clock) -> Agent:
     return agent
 
 
-def test_books_that_are_right(agent: Agent) -> None:
+def test_right_books_have_no_differences(agent: Agent) -> None:
     result = audit(agent)
     assert result.differences == []
     assert (result.peers, result.receipts, result.events, result.fees) == (3, 10, 7, 1)
@@ -195,6 +195,6 @@ CORRUPTIONS: dict[str, Callable[[Agent], None]] = {
 
 
 @pytest.mark.parametrize("corrupt", CORRUPTIONS.values(), ids=CORRUPTIONS)
-def test_books_that_are_not(agent: Agent, corrupt: Callable[[Agent], None]) -> None:
+def test_each_corruption_is_found(agent: Agent, corrupt: Callable[[Agent], None]) -> None:
     corrupt(agent)
     assert audit(agent).differences

@@ -144,7 +144,7 @@ def each_operation(make: Callable[[int], Books]) -> Iterator[tuple[int, Books]]:
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize(("before", "event"), SCENARIOS.values(), ids=SCENARIOS)
-def test_on_sqlite(
+def test_books_balance_after_a_fault_at_each_operation_on_sqlite(
     tmp_path: Path, clock: Clock, before: Sequence[Event], event: Event, fault: Fault
 ) -> None:
     operations = 0
@@ -163,7 +163,9 @@ def test_on_sqlite(
     ("scenario", "fault"),
     [("note", "before"), ("note", "after"), ("note", "death after"), ("next version", "after")],
 )
-def test_on_moto(moto_ledger: MotoLedger, clock: Clock, scenario: str, fault: str) -> None:
+def test_books_balance_after_a_fault_at_each_operation_on_moto(
+    moto_ledger: MotoLedger, clock: Clock, scenario: str, fault: str
+) -> None:
     before, event = SCENARIOS[scenario]
     operations = 0
     for number, books in each_operation(lambda _: moto_books(moto_ledger.empty(clock), clock)):

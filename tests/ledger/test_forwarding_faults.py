@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from farthing.agent.audit import audit
+from farthing.connector.steps import handle
 from farthing.context import Agent
-from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_prepare, encode
+from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_prepare, decode_reply, encode
 from farthing.ports.outbound import OutboundTimeout, Response
 from farthing.store.ledger import Peer
 from farthing.store.sqlite import SqliteEngine
@@ -110,6 +111,48 @@ def test_every_packet_with_one_condition_is_charged_and_owed(
     again = [send(agent, each) for each in packets]
     assert again == replies
     assert len(hop.packets) == 20
+    check_books(agent, hop)
+
+
+def ask(agent: Agent, packet: Prepare) -> Fulfill | Reject:
+    return decode_reply(handle(agent, PAYER, encode(packet), "request-1"))
+
+
+def test_a_request_that_comes_again_meanwhile_waits_for_the_reply(
+    engine: Engine, clock: Clock
+) -> None:
+    waits = threading.Event()
+    hop = PlainConnector()
+    agent = replace(forwarding_agent(engine, clock, hop), sleep=lambda _: waits.set())
+    packet = prepare(agent)
+
+    with ThreadPoolExecutor(1) as threads:
+        again = []
+
+        def send_again() -> None:
+            again.append(threads.submit(ask, agent, packet))
+            assert waits.wait(30)
+
+        hop.before_answer = send_again
+        first = ask(agent, packet)
+        hop.before_answer = lambda: None
+
+    assert isinstance(first, Fulfill)
+    assert again[0].result() == first == ask(agent, packet)
+    assert len(hop.packets) == 1
+    check_books(agent, hop)
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(20, "R00"), (60, "fulfilled")])
+def test_a_request_whose_first_attempt_has_crashed_goes_on_after_its_time(
+    engine: Engine, clock: Clock, seconds: float, code: str
+) -> None:
+    hop = PlainConnector()
+    agent = forwarding_agent(engine, clock, hop)
+    packet = prepare(agent, expires_at=expiry(agent, seconds))
+    agent.ledger.claim_request(PAYER.id, "request-1", sha256(encode(packet)).hexdigest(), agent.now)
+    assert code_of(ask(agent, packet)) == code
+    assert len(hop.packets) == (code == "fulfilled")
     check_books(agent, hop)
 
 

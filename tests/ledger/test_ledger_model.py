@@ -145,7 +145,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert set(self.ledger.holds()) == self.held.keys()
 
 
-def test_on_sqlite(tmp_path: Path) -> None:
+def test_the_ledger_agrees_with_its_model_on_sqlite(tmp_path: Path) -> None:
     class OnSqlite(LedgerMachine):
         def make_ledger(self) -> Engine:
             self.engine = SqliteEngine(Path(mkdtemp(dir=tmp_path)))
@@ -160,7 +160,7 @@ def test_on_sqlite(tmp_path: Path) -> None:
     )
 
 
-def test_on_moto(moto_ledger: MotoLedger) -> None:
+def test_the_ledger_agrees_with_its_model_on_moto(moto_ledger: MotoLedger) -> None:
     class OnMoto(LedgerMachine):
         def make_ledger(self) -> Engine:
             return moto_ledger.empty(Clock())

@@ -283,7 +283,9 @@ class TestTags:
             (30023, [], ""),
         ],
     )
-    def test_address(self, kind: int, tags: list[list[str]], suffix: str | None) -> None:
+    def test_only_replaceable_kinds_have_an_address(
+        self, kind: int, tags: list[list[str]], suffix: str | None
+    ) -> None:
         event = note(kind=kind, tags=tags)
 
         expected = None if suffix is None else f"{kind}:{event.pubkey}:{suffix}"
@@ -306,14 +308,16 @@ class TestTags:
             ([["expiration", "5"], ["expiration", "9"]], 5),
         ],
     )
-    def test_expiration(self, tags: list[list[str]], expiration: int | None) -> None:
+    def test_only_a_decimal_expiration_counts(
+        self, tags: list[list[str]], expiration: int | None
+    ) -> None:
         assert note(tags=tags).expiration == expiration
 
     @pytest.mark.parametrize(
         ("tags", "protected"),
         [([["-"]], True), ([["e", "x"], ["-", "y"]], True), ([["e", "-"]], False), ([[]], False)],
     )
-    def test_protected(self, tags: list[list[str]], protected: bool) -> None:
+    def test_a_dash_tag_protects_an_event(self, tags: list[list[str]], protected: bool) -> None:
         assert note(tags=tags).is_protected is protected
 
     def test_single_letters_with_a_value_are_indexed(self) -> None:
@@ -324,7 +328,7 @@ class TestTags:
 
         assert indexed == [("e", "1"), ("E", "2"), ("t", "")]
 
-    def test_values(self) -> None:
+    def test_values_come_from_tags_that_have_one(self) -> None:
         event = note(tags=[["e", "1"], ["p", "2"], ["e"], ["e", "3", "4"]])
 
         assert list(event.values("e")) == ["1", "3"]
@@ -341,5 +345,5 @@ class TestTags:
         ([1, 2, 4, 5, 44, 1059, 9999, 40000, 65535], Keeping.REGULAR),
     ],
 )
-def test_keeping(kinds: list[int], expected: Keeping) -> None:
+def test_the_kind_decides_how_an_event_is_kept(kinds: list[int], expected: Keeping) -> None:
     assert {keeping(kind) for kind in kinds} == {expected}

@@ -20,14 +20,14 @@ ALICE, BOB = "a" * 64, "b" * 64
 
 
 class TestFrames:
-    def test_event(self) -> None:
+    def test_a_change_has_the_event_unchanged(self) -> None:
         event = {"id": "x", "tags": [["e", "ü"]], "content": '"\n'}
 
         frame = json.loads(change_frame("s1", 43, json.dumps(event)))
 
         assert frame == ["CHANGES", "s1", "EVENT", 43, event]
 
-    def test_eose(self) -> None:
+    def test_eose_has_the_last_number(self) -> None:
         assert json.loads(changes_eose("s1", 50)) == ["CHANGES", "s1", "EOSE", 50]
 
     @pytest.mark.parametrize("behind", [0, 7])
@@ -36,26 +36,26 @@ class TestFrames:
             "CHANGES", "s1", "EOSE", 50, {"truncated": True, "next": behind},
         ]  # fmt: skip
 
-    def test_error(self) -> None:
+    def test_an_error_has_its_reason(self) -> None:
         assert json.loads(changes_error("s1", "invalid filter")) == [
             "CHANGES", "s1", "ERR", "invalid filter",
         ]  # fmt: skip
 
     @given(st.text(min_size=1, max_size=64).filter(str.isprintable), st.integers(1, 2**53))
-    def test_any_subscription_id(self, subscription: str, number: int) -> None:
+    def test_any_subscription_id_comes_back_unchanged(self, subscription: str, number: int) -> None:
         frame = json.loads(change_frame(subscription, number, "{}"))
 
         assert frame == ["CHANGES", subscription, "EVENT", number, {}]
 
 
 class TestFilter:
-    def test_nothing_said(self) -> None:
+    def test_an_empty_filter_asks_for_everything_from_the_start(self) -> None:
         wanted = parse_changes_filter({})
 
         assert (wanted.since, wanted.limit, wanted.live) == (0, None, False)
         assert wanted.events == parse_filter({})
 
-    def test_all_said(self) -> None:
+    def test_every_field_of_a_filter_is_read(self) -> None:
         wanted = parse_changes_filter(
             {"since": 42, "limit": 0, "live": True, "kinds": [1, 30023], "authors": [ALICE, BOB],
              "#t": ["x"], "#e": [ALICE]}
@@ -108,7 +108,7 @@ class TestFilter:
             {"Since": 1},
         ],
     )
-    def test_wrong(self, wrong: Any) -> None:
+    def test_a_wrong_filter_is_refused(self, wrong: Any) -> None:
         with pytest.raises(InvalidFilter):
             parse_changes_filter(wrong)
 

@@ -79,7 +79,9 @@ class TestMatching:
             ({"#T": ["x"]}, False),
         ],
     )
-    def test_one_event(self, filter: dict[str, Any], matches: bool) -> None:
+    def test_an_event_matches_if_every_condition_holds(
+        self, filter: dict[str, Any], matches: bool
+    ) -> None:
         assert parse_filter(filter).matches(self.EVENT) is matches
 
     @pytest.mark.parametrize("key", ["ids", "authors", "kinds", "#t", "#e"])
@@ -148,13 +150,13 @@ class TestForms:
     )
 
     @given(value=FILTERS)
-    def test_written_and_read_again(self, value: dict[str, Any]) -> None:
+    def test_a_filter_that_is_written_is_read_back(self, value: dict[str, Any]) -> None:
         filter = parse_filter(value)
 
         assert parse_filter(filter.as_dict()) == filter
 
     @given(value=FILTERS)
-    def test_written_as_it_came(self, value: dict[str, Any]) -> None:
+    def test_a_filter_is_written_with_the_fields_it_came_with(self, value: dict[str, Any]) -> None:
         written = parse_filter(value).as_dict()
 
         expected = {
@@ -163,7 +165,7 @@ class TestForms:
         }
         assert written == expected
 
-    def test_written_in_one_order(self) -> None:
+    def test_equal_filters_are_written_in_one_order(self) -> None:
         one = parse_filter({"#t": ["y", "x"], "#e": [B, A], "kinds": [2, 1], "limit": 1})
         other = parse_filter({"limit": 1, "kinds": [1, 2], "#e": [A, B], "#t": ["x", "y"]})
 
@@ -176,7 +178,9 @@ class TestForms:
     @pytest.mark.parametrize(
         ("given", "applied"), [(None, 500), (0, 0), (10, 10), (5000, 5000), (5001, 5000)]
     )
-    def test_limits(self, given: int | None, applied: int) -> None:
+    def test_a_limit_is_lowered_to_the_largest_and_defaults_if_missing(
+        self, given: int | None, applied: int
+    ) -> None:
         assert Filter(limit=given).with_limit(500, 5000).limit == applied
 
     def test_values_are_counted_over_all_lists(self) -> None:

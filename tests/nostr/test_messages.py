@@ -27,12 +27,12 @@ JSON = st.recursive(
 
 class TestParsing:
     @pytest.mark.parametrize("verb", Verb)
-    def test_each_verb(self, verb: Verb) -> None:
+    def test_a_message_of_each_verb_is_read(self, verb: Verb) -> None:
         message = parse_message(f'["{verb}","x",{{"kinds":[1]}}]')
 
         assert message == ClientMessage(verb, ["x", {"kinds": [1]}])
 
-    def test_bytes_and_white_space(self) -> None:
+    def test_a_message_may_be_bytes_with_white_space(self) -> None:
         assert parse_message(b' [ "CLOSE" ,\n"x" ] ') == ClientMessage(Verb.CLOSE, ["x"])
 
     @pytest.mark.parametrize(
@@ -55,15 +55,15 @@ class TestParsing:
             '["EVENT",' + '{"a":' * 5000 + "1" + "}" * 5000 + "]",
         ],
     )
-    def test_what_is_not_json(self, frame: str | bytes) -> None:
-        with pytest.raises(InvalidMessage, match=r"^not JSON$"):
+    def test_a_frame_that_is_not_json_is_refused(self, frame: str | bytes) -> None:
+        with pytest.raises(InvalidMessage, match=r"^expected JSON$"):
             parse_message(frame)
 
     @pytest.mark.parametrize(
         "frame", ["null", "{}", '"EVENT"', "1", "[]", "[null]", "[1]", '[["EVENT"]]', "true"]
     )
-    def test_what_is_no_message(self, frame: str) -> None:
-        with pytest.raises(InvalidMessage, match=r"^not an array that starts with a verb$"):
+    def test_json_that_is_no_message_is_refused(self, frame: str) -> None:
+        with pytest.raises(InvalidMessage, match=r"^expected an array that starts with a verb$"):
             parse_message(frame)
 
     @pytest.mark.parametrize("verb", ["", "event", "NOTICE", "EOSE", "EVENT ", "REQ\\u0000"])
@@ -84,7 +84,7 @@ class TestParsing:
         assert [type(part) for part in message.parts] == [int, float]
 
     def test_numbers_beyond_all_floats_are_not_json(self) -> None:
-        with pytest.raises(InvalidMessage, match=r"^not JSON$"):
+        with pytest.raises(InvalidMessage, match=r"^expected JSON$"):
             parse_message(f'["COUNT",{"9" * 400}]')
 
     @given(parts=st.lists(JSON, max_size=3))
@@ -92,26 +92,26 @@ class TestParsing:
         assert parse_message(orjson.dumps(["EVENT", *parts])).parts == parts
 
     @given(frame=st.text() | st.binary())
-    def test_nothing_else_comes_out(self, frame: str | bytes) -> None:
+    def test_any_other_frame_is_refused(self, frame: str | bytes) -> None:
         with pytest.raises(InvalidMessage):
             parse_message(frame)
 
 
 class TestSubscriptionId:
-    def test_is_the_first_part(self) -> None:
+    def test_the_subscription_id_is_the_first_part(self) -> None:
         assert ClientMessage(Verb.REQ, ["x", {}]).subscription_id() == "x"
 
     @pytest.mark.parametrize("parts", [[], [None], [1], [{}], [["x"]]])
-    def test_is_a_string(self, parts: list[object]) -> None:
+    def test_a_message_without_a_text_as_id_is_invalid(self, parts: list[object]) -> None:
         with pytest.raises(InvalidMessage, match=r"^REQ without a subscription id$"):
             ClientMessage(Verb.REQ, parts).subscription_id()
 
     @pytest.mark.parametrize("subscription_id", ["x", "#", "é" * 64, "x" * 64])
-    def test_of_allowed_length(self, subscription_id: str) -> None:
+    def test_an_id_of_1_to_64_characters_is_accepted(self, subscription_id: str) -> None:
         check_subscription_id(subscription_id)
 
     @pytest.mark.parametrize("subscription_id", ["", "x" * 65])
-    def test_of_another_length(self, subscription_id: str) -> None:
+    def test_an_id_of_another_length_is_refused(self, subscription_id: str) -> None:
         with pytest.raises(Refused, match=r"^invalid: subscription id is not 1-64 characters$"):
             check_subscription_id(subscription_id)
 
@@ -136,7 +136,7 @@ class TestFrames:
             ),
         ],
     )
-    def test_as_written(self, frame: str, expected: str) -> None:
+    def test_each_frame_is_written_as_its_nip_says(self, frame: str, expected: str) -> None:
         assert frame == expected
 
     @given(subscription_id=TEXT)
@@ -145,7 +145,7 @@ class TestFrames:
         assert orjson.loads(messages.eose(subscription_id))[1] == subscription_id
 
 
-def test_prefixes() -> None:
+def test_prefixes_are_those_of_the_nips() -> None:
     assert set(Prefix) == {
         "duplicate", "pow", "blocked", "rate-limited", "invalid", "restricted", "mute", "error",
         "auth-required",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from farthing.nostr.negentropy import (
     Initiator,
     InvalidItems,
-    InvalidMessage,
+    InvalidNegentropy,
     Responder,
     SealedVector,
 )
@@ -111,7 +111,7 @@ def assert_reconciles(
 # The vectors of the facts.
 
 
-def test_empty_initiate() -> None:
+def test_an_empty_set_initiates_with_an_empty_list() -> None:
     assert Initiator(SealedVector.seal([])).initiate().hex() == "6100000200"
 
 
@@ -312,7 +312,7 @@ def test_frame_limit_is_none_or_at_least_the_minimum(limit: int) -> None:
 
 @pytest.mark.parametrize("message", ["", "60", "62", "5f", "70", "00"])
 def test_initiator_takes_no_other_version(message: str) -> None:
-    with pytest.raises(InvalidMessage):
+    with pytest.raises(InvalidNegentropy):
         Initiator(SealedVector.seal([])).reconcile(bytes.fromhex(message))
 
 
@@ -320,7 +320,7 @@ def test_fault_behind_the_cut_is_found_too() -> None:
     responder = Responder(SealedVector.seal(made(1000, seed=5, clock="spread")), 4096)
     empty = Initiator(SealedVector.seal([])).initiate()
     assert len(responder.reconcile(empty)) > 3896
-    with pytest.raises(InvalidMessage):
+    with pytest.raises(InvalidNegentropy):
         responder.reconcile(empty + b"\x81")
 
 

@@ -11,7 +11,7 @@ from farthing.nostr.negentropy.wire import (
     INFINITY,
     MAX_U64,
     START,
-    InvalidMessage,
+    InvalidNegentropy,
     Mode,
     Range,
     decode_bound,
@@ -109,7 +109,7 @@ def test_cut_short_anywhere_a_message_is_refused_or_ends_between_ranges(
         if size in ends:
             assert read(message[:size]) == ranges[: len(read(message[:size]))]
         else:
-            with pytest.raises(InvalidMessage):
+            with pytest.raises(InvalidNegentropy):
                 read(message[:size])
 
 
@@ -117,7 +117,7 @@ def test_cut_short_anywhere_a_message_is_refused_or_ends_between_ranges(
 def test_garbage_is_refused_in_one_way_only(garbage: bytes) -> None:
     try:
         read(b"\x61" + garbage)
-    except InvalidMessage:
+    except InvalidNegentropy:
         return
 
 
@@ -148,18 +148,18 @@ def test_garbage_is_refused_in_one_way_only(garbage: bytes) -> None:
         ("00000200" + "00", "inside a varint"),
     ],
 )
-def test_malformed_ranges(ranges: str, why: str | None) -> None:
+def test_malformed_ranges_are_refused(ranges: str, why: str | None) -> None:
     message = bytes.fromhex("61" + ranges)
     if why is None:
         read(message)
     else:
-        with pytest.raises(InvalidMessage, match=why):
+        with pytest.raises(InvalidNegentropy, match=why):
             read(message)
 
 
 @pytest.mark.parametrize("message", ["", "00", "5f", "70", "ff6100"])
 def test_message_starts_with_a_version(message: str) -> None:
-    with pytest.raises(InvalidMessage, match="version"):
+    with pytest.raises(InvalidNegentropy, match="version"):
         decode_version(bytes.fromhex(message))
 
 
@@ -180,7 +180,7 @@ def test_sixteen_megabytes_of_garbage_cost_little(garbage: bytes) -> None:
     message = b"\x61" + garbage
     tracemalloc.start()
     began = time.process_time()
-    with pytest.raises(InvalidMessage):
+    with pytest.raises(InvalidNegentropy):
         for _ in decode_ranges(message):
             pass
     seconds = time.process_time() - began

@@ -57,7 +57,7 @@ ENTITIES = st.one_of(
         (NPROFILE, Nprofile(KEY, ("wss://r.x.com", "wss://djbas.sadkb.com"))),
     ],
 )
-def test_examples_of_the_nip(text: str, entity: Entity) -> None:
+def test_examples_of_the_nip_are_read_and_written(text: str, entity: Entity) -> None:
     assert decode(text) == entity
     assert encode(entity) == text
 

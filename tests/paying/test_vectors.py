@@ -30,7 +30,7 @@ def test_keys_and_event_belong_together() -> None:
     assert VECTORS["relay_pubkey"] == public_key_of(octets("relay_secret"))
 
 
-def test_data() -> None:
+def test_the_data_is_the_events_toon() -> None:
     assert dumps_event(EVENT) == VECTORS["data"].encode()
     assert len(VECTORS["data"].encode()) == VECTORS["data_bytes"]
 
@@ -44,13 +44,13 @@ def test_fulfillment_and_condition_by_either_side(side: str) -> None:
     assert condition_of(fulfillment) == octets("condition")
 
 
-def test_the_steps_between() -> None:
+def test_the_fulfillment_follows_from_the_shared_secret() -> None:
     key = hmac.digest(octets("shared"), b"farthing/ilp/v1", "sha256")
     assert key == octets("key")
     assert hmac.digest(key, VECTORS["data"].encode(), "sha256") == octets("fulfillment")
 
 
-def test_the_packet() -> None:
+def test_the_packet_has_the_bytes_of_the_vectors() -> None:
     prepare = Prepare(
         int(VECTORS["amount"]), MOMENT, octets("condition"), VECTORS["destination"],
         VECTORS["data"].encode(),

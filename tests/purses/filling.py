@@ -7,7 +7,7 @@ from farthing.context import Agent
 from farthing.ilp.condition import author_fulfillment, condition_of
 from farthing.ilp.packet import TYPE_PREPARE, Fulfill, Prepare, Reject
 from farthing.ilp.purse import purse_address, purse_fulfillment
-from farthing.ilp.spsp import Connection, connect
+from farthing.ilp.spsp import StreamConnection, connect
 from farthing.ilp.stream import StreamPacket, keys_of
 from farthing.ilp.stream_frames import Frame, StreamMoney
 from farthing.nostr.events import public_key_of
@@ -39,7 +39,7 @@ def quoted(agent: Agent, data: bytes = DATA, key: str = KEY) -> bytes:
     return condition_of(purse_fulfillment(owner, bytes.fromhex(key), data))
 
 
-def connection(agent: Agent, key: str = KEY, token: bytes = TOKEN) -> Connection:
+def connection(agent: Agent, key: str = KEY, token: bytes = TOKEN) -> StreamConnection:
     owner = bytes.fromhex(agent.settings.secret_key)
     return connect(owner, agent.settings.own_ilp_address, bytes.fromhex(key), token)
 
@@ -50,7 +50,7 @@ def stream_packet(
     *frames: Frame,
     sequence: int = 1,
     minimum: int = 0,
-    to: Connection | None = None,
+    to: StreamConnection | None = None,
     **changes: Any,
 ) -> Prepare:
     to = to or connection(agent)
@@ -67,7 +67,9 @@ def stream_packet(
     return Prepare(**{**fields, **changes})
 
 
-def opened(agent: Agent, reply: Fulfill | Reject, to: Connection | None = None) -> StreamPacket:
+def opened(
+    agent: Agent, reply: Fulfill | Reject, to: StreamConnection | None = None
+) -> StreamPacket:
     return keys_of((to or connection(agent)).shared_secret).open(reply.data)
 
 

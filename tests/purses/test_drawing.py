@@ -12,11 +12,11 @@ from farthing.nostr.events import Event, public_key_of
 from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.meter import Metric
 from farthing.relay.moderation import rules
-from farthing.store.counting import CountingEngine
 from farthing.store.payment import ROOM
 from farthing.store.purses import MovementKind, Way
 from farthing.store.sqlite import SqliteEngine
-from farthing.store.table import Engine, StoreError
+from farthing.store.table import Engine, StoreError, Table
+from infra.costs.counting import CountingEngine
 from tests.ilp.paying import dump, paid_agent, price_of
 from tests.purses.filling import KEY, OTHER, fill
 from tests.relay.world import ALICE, BOB, OWNER, START, Client, Clock, counts_of, make_agent, signed
@@ -152,13 +152,22 @@ class TestWhoPays:
 
         assert left(agent, OTHER) == 10**6
 
-    def test_no_frozen_purse(self, agent: Agent) -> None:
+    def test_a_frozen_purse_pays_nothing(self, agent: Agent) -> None:
         fill(agent, 10**6)
         agent.purses.freeze(KEY)
 
-        assert answer(logged_in(agent, ALICE), NOTE)[1].startswith("restricted: ")
+        accepted, reason = answer(logged_in(agent, ALICE), NOTE)
+        assert not accepted
+        assert reason.startswith("restricted: ")
+        assert reason.endswith("; your purse is frozen by the operator")  # so nobody fills it
 
         assert left(agent) == 10**6
+
+    def test_no_frozen_purse_of_another_who_is_logged_in(self, agent: Agent) -> None:
+        agent.purses.freeze(OTHER)
+
+        assert "frozen" in answer(logged_in(agent, BOB), NOTE)[1]
+        assert "fill your purse at" in answer(logged_in(agent, CAROL, name="carol"), NOTE)[1]
 
     def test_no_login_of_another_connection(self, agent: Agent) -> None:
         """A stolen connection id says nothing: the login is by the connection's own challenge."""
@@ -216,7 +225,7 @@ class TestWhatIsPaid:
 
         assert left(agent) == 0
 
-    def test_ephemeral_events_once(self, either: Agent) -> None:
+    def test_an_ephemeral_event_is_paid_once(self, either: Agent) -> None:
         ephemeral = signed(kind=20001)
         fill(either, 10**6)
         listener = Client(either, "listener")
@@ -230,6 +239,23 @@ class TestWhatIsPaid:
         assert reason.startswith("duplicate: ")
         assert left(either) == 10**6 - price_of(either, ephemeral)
         assert audit(either).differences == []
+
+    def test_ephemeral_events_are_remembered_as_long_as_they_are_taken(
+        self, agent: Agent, clock: Clock
+    ) -> None:
+        longest = agent.settings.ephemeral_past
+        oldest = signed(kind=20001, created_at=agent.now - longest)
+        fill(agent, 10**6)
+        client = logged_in(agent, ALICE)
+        assert answer(client, oldest) == (True, "")
+        after = left(agent)
+
+        clock.now += 1
+        assert answer(client, oldest)[1].startswith("invalid: ")
+        clock.now += 1
+
+        assert left(agent) == after
+        assert agent.engine.get(Table.LEDGER, f"drawn#{oldest.id}", "purse") is None
 
     def test_versions_each_and_no_older_one(self, agent: Agent) -> None:
         fill(agent, 10**6)
@@ -283,6 +309,26 @@ class TestWhatGivesRoomBack:
 
         assert answer(Client(agent), deletion) == (True, "")
 
+    @pytest.mark.parametrize("name", ["e", "a"])
+    def test_one_stored_target_among_many_makes_a_deletion_free(
+        self, either: Agent, name: str
+    ) -> None:
+        event = signed(kind=30023, tags=[["d", "a"]])
+        self.stored(either, event)
+        tags = [["a", f"30023:{KEY}:{n}"] for n in range(120)]
+        tags += [["e", f"{n:064x}"] for n in range(120)]
+        tags.append([name, event.id if name == "e" else f"30023:{KEY}:a"])
+
+        assert answer(Client(either), signed(kind=5, tags=tags)) == (True, "")
+
+        assert either.events.get(event.id) is None
+
+    def test_a_newer_version_than_the_deletion_does_not_count(self, agent: Agent) -> None:
+        self.stored(agent, signed(kind=30023, tags=[["d", "a"]], created_at=START + 1))
+        deletion = signed(kind=5, tags=[["a", f"30023:{KEY}:a"]], created_at=START)
+
+        assert answer(Client(agent), deletion)[1].startswith("restricted: ")
+
     @pytest.mark.parametrize(
         "tags",
         [[], [["e", "f" * 64]], [["e", NOTE.id]], [["a", f"30023:{KEY}:a"]],
@@ -315,6 +361,32 @@ class TestWhatGivesRoomBack:
         assert answer(Client(agent), vanish[1])[1].startswith("restricted: ")
 
         assert audit(agent).differences == []
+
+    def test_only_a_request_that_removes_something_is_free(self, agent: Agent) -> None:
+        self.stored(agent, NOTE)
+
+        def vanish(number: int, at: int) -> tuple[bool, str]:
+            tags = [["relay", "ALL_RELAYS"]]
+            return answer(
+                Client(agent), signed(kind=62, content=str(number), tags=tags, created_at=at)
+            )
+
+        # Older than every event of the key.
+        assert vanish(0, NOTE.created_at - 1)[1].startswith("restricted: ")
+        assert vanish(1, NOTE.created_at) == (True, "")
+        # The next request would not remove more.
+        assert agent.events.get(NOTE.id) is None
+        assert vanish(2, NOTE.created_at)[1].startswith("restricted: ")
+        assert vanish(3, NOTE.created_at + 1)[1].startswith("restricted: ")
+        self.stored(agent, signed(content="later", created_at=NOTE.created_at + 1))
+        assert vanish(4, NOTE.created_at + 1) == (True, "")
+
+    def test_a_key_that_has_only_received_gift_wraps_vanishes_for_free(self, agent: Agent) -> None:
+        wrap = signed(BOB, kind=1059, tags=[["p", NOTE.pubkey]])
+        agent.events.save(wrap)
+        vanish = signed(kind=62, tags=[["relay", "ALL_RELAYS"]])
+
+        assert answer(Client(agent), vanish) == (True, "")
 
 
 class TestCosts:

@@ -129,7 +129,7 @@ class TestPage:
         assert f"$relay.example/purse/{NPUB}" in response["body"]
         assert "<script" not in response["body"]
 
-    def test_shows_no_balance(self, site: Agent) -> None:
+    def test_the_page_shows_no_balance(self, site: Agent) -> None:
         fill(site, 123454321)
 
         assert "123454321" not in request("purse", "GET", "/purse/x", key=KEY)["body"]
@@ -183,7 +183,7 @@ class TestQuotes:
          *({"purse": KEY, "amount": amount} for amount in (0, -1, "0", "-1", 1.5, "1e3", 2**64))],
         ids=str,
     )  # fmt: skip
-    def test_what_is_no_question(self, site: Agent, body: Any) -> None:
+    def test_a_wrong_question_gets_400(self, site: Agent, body: Any) -> None:
         assert request("quotes", "POST", "/v1/quotes", body)["statusCode"] == 400
 
 
@@ -194,7 +194,7 @@ class TestCredits:
             authorization=f"Bearer {token}", idempotency_key=once,
         )  # fmt: skip
 
-    def test_are_counted_once(self, site: Agent) -> None:
+    def test_a_repeated_report_is_counted_once(self, site: Agent) -> None:
         for _ in range(2):
             response = self.credit({"amount": "25", "scale": 8})
             assert response["statusCode"] == 201
@@ -204,7 +204,7 @@ class TestCredits:
         assert (purse.left, purse.filled, purse.granted) == (250, 250, 0)
         assert audit(site).differences == []
 
-    def test_may_be_numbers(self, site: Agent) -> None:
+    def test_an_amount_may_be_a_number(self, site: Agent) -> None:
         assert self.credit({"amount": 250, "scale": 9}, key=NPUB)["statusCode"] == 201
         assert site.purses.get(KEY).left == 250
 
@@ -227,7 +227,9 @@ class TestCredits:
         ],
         ids=str,
     )
-    def test_are_refused(self, site: Agent, changes: dict[str, Any], status: int) -> None:
+    def test_a_wrong_report_is_refused(
+        self, site: Agent, changes: dict[str, Any], status: int
+    ) -> None:
         given = {"body": {"amount": "250", "scale": 9}, **changes}
         assert self.credit(**given)["statusCode"] == status
         assert site.purses.get(KEY).left == 0
@@ -264,7 +266,7 @@ class TestLooking:
             ("granted", "300"), ("filled", "700"),
         ]  # fmt: skip
 
-    def test_others_do_not(self, site: Agent) -> None:
+    def test_others_may_not_see_a_purse(self, site: Agent) -> None:
         assert self.look(nostr(site, BOB, "GET", self.URL))["statusCode"] == 403
 
     @pytest.mark.parametrize(
@@ -331,7 +333,19 @@ class TestEvents:
         assert json_of(again)["message"].startswith("duplicate: ")
         assert site.purses.get(KEY).left == 10**6 - price_of(site, note)
 
-    def test_also_another_authors(self, site: Agent) -> None:
+    def test_may_come_in_an_envelope(self, site: Agent) -> None:
+        fill(site, 10**6)
+        note = signed()
+        body = json.dumps({"event": note.as_dict()})
+        header = nostr(site, ALICE, "POST", self.URL, body)
+
+        response = request("events", "POST", "/v1/events", body, authorization=header)
+
+        assert (response["statusCode"], json_of(response)["event_id"]) == (200, note.id)
+        quote = request("quotes", "POST", "/v1/quotes", signed(content="bare").to_json())
+        assert int(json_of(quote)["price"]) > 0
+
+    def test_a_purse_pays_for_another_authors_event(self, site: Agent) -> None:
         fill(site, 10**6, OTHER)
         assert self.publish(site, signed(), BOB)["statusCode"] == 200
         assert site.purses.get(OTHER).left < 10**6
@@ -366,7 +380,35 @@ class TestEvents:
         assert self.publish(site, signed(), **changes)["statusCode"] == 401
         assert site.purses.get(KEY).left == 10**6
 
+    def test_an_older_version_is_a_conflict(self, site: Agent) -> None:
+        fill(site, 10**6)
+        assert self.publish(site, signed(kind=0, created_at=site.now))["statusCode"] == 200
+        left = site.purses.get(KEY).left
+
+        assert self.publish(site, signed(kind=0, created_at=site.now - 1))["statusCode"] == 409
+
+        assert site.purses.get(KEY).left == left
+
+    def test_a_protected_one_needs_its_authors_signature(self, site: Agent) -> None:
+        fill(site, 10**6, OTHER)
+        protected = signed(tags=[["-"]])
+
+        unsigned = self.publish(site, protected, None)
+        assert unsigned["statusCode"] == 401
+        assert unsigned["headers"]["WWW-Authenticate"] == "Nostr"
+        assert self.publish(site, protected, BOB)["statusCode"] == 403
+
+        assert site.purses.get(OTHER).left == 10**6
+
+    def test_nobody_is_told_to_send_a_packet_that_has_no_room(self, site: Agent) -> None:
+        response = self.publish(site, signed(content="x" * 40_000))
+
+        assert response["statusCode"] == 402
+        offer = json_of(response)
+        assert offer["purse"]["url"] == f"{SITE}/purse/{NPUB}"
+        assert not {"destination", "endpoint", "condition"} & offer.keys()
+
     def test_are_refused_by_policies_as_ever(self, site: Agent) -> None:
         fill(site, 10**6)
         response = self.publish(site, signed(tags=[["expiration", "1"]]))
-        assert response["statusCode"] == 403
+        assert response["statusCode"] == 400

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farthing.agent.audit import audit
-from farthing.agent.upkeep import let_purses_lapse
+from farthing.agent.upkeep import lapse_purses
 from farthing.context import Agent
 from farthing.nostr.events import public_key_of
 from farthing.store.memory import MemoryEngine
@@ -148,7 +148,7 @@ class TestLapsing:
         agent.purses.grant(KEY, 10, NOW, "gift")
         clock.now += 10**9
 
-        let_purses_lapse(agent)
+        lapse_purses(agent)
 
         assert agent.purses.get(KEY).left == 10
 
@@ -162,8 +162,8 @@ class TestLapsing:
         assert draw(agent, drawn(1, time_ms=agent.now_ms), OTHER)
         clock.now += 11 * 86400
 
-        assert let_purses_lapse(agent) == "1 purses lapsed"
-        assert let_purses_lapse(agent) == "0 purses lapsed"
+        assert lapse_purses(agent) == "1 purses lapsed"
+        assert lapse_purses(agent) == "0 purses lapsed"
 
         assert numbers(agent.purses.get(KEY)) == (0, 0, 10, 10)
         assert agent.purses.get(OTHER).left == 9

@@ -65,6 +65,8 @@ def rehearse(transcript: Transcript, running: ExitStack) -> None:
     carol = running.enter_context(routes.agent("carol"))
     with transcript.step("Follow = peer: we follow Bob, who follows Carol"):
         routes.become_peers(relay, bob, carol, transcript)
+    with transcript.step("A paid subscription runs out of credit and is resumed without a gap"):
+        protocols.sells_subscriptions(relay, bob, transcript)
     poison = drills.Poison(relay)
     with transcript.step("Drill: a record that poisons the stream"):
         poison.put(transcript)

@@ -14,7 +14,13 @@ from farthing.aether.keys import owner_seed, public_key
 from farthing.context import Agent
 from farthing.relay.aether.publish import publish
 from farthing.relay.aether.sealed_frames import SealedFrame
-from farthing.relay.aether.streams import filters_of, find_subscription, open_subscription, read_log
+from farthing.relay.aether.streams import (
+    SubscriptionNotFound,
+    filters_of,
+    find_subscription,
+    open_subscription,
+    read_log,
+)
 from farthing.relay.fan_out import fan_out
 from farthing.relay.sequence import number_events
 from farthing.store.capabilities import Capabilities
@@ -218,3 +224,48 @@ def test_streams_read_the_log_in_parts(agent: Agent, monkeypatch: pytest.MonkeyP
     assert found == wanted
     assert position == 20
     assert agent.changes.last_number() == 0  # the log of Nostr knows of nothing
+
+
+def test_a_subscription_lives_as_long_as_it_is_read() -> None:
+    clock = Clock()
+    agent = make_agent(MemoryEngine(clock=clock), clock)
+    life = agent.settings.aether_subscription_seconds
+    opened = open_subscription(agent, {"filters": [{}]})
+    for part in (0.45, 0.9, 0.9):
+        clock.now += life * part
+        assert find_subscription(agent, opened).id == opened
+    clock.now += life
+    with pytest.raises(SubscriptionNotFound):
+        find_subscription(agent, opened)
+
+
+def test_an_ephemeral_event_that_is_sent_again_uses_nothing(agent: Agent) -> None:
+    seed = owner_seed(agent.settings.secret)
+    token = issue(
+        seed, subject=public_key(ALICE), capability="relay:events:write", caveats={"max_uses": 1}
+    )
+    client, event = connected(agent), signed(kind=20001)
+    assert client.publish(event, [token])["message"] == "accepted"
+    assert client.publish(event, [token])["message"] == "duplicate"
+    assert client.publish(signed(kind=20001, content="2"), [token])["error"] == "capability_refused"
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_fast_sender_is_told_what_was_refused(is_sealed: bool) -> None:
+    clock = Clock()
+    engine = MemoryEngine(clock=clock)
+    agent = make_agent(engine, clock, requests_per_second=1, request_burst=5)
+    client, event = connected(agent), signed()
+    if is_sealed:
+        client.shake_hands()
+    answers = [client.publish(event)]
+    while answers[-1]["type"] == "ack":
+        answers.append(client.publish(event))
+    answer = answers[-1]
+    assert answer["error"] == "rate_limited"
+    if is_sealed:  # the message is not opened, but its answer is sealed as every other
+        assert client.counters == list(range(1 + len(answers)))
+        return
+    assert answer["event_id"] == event.id
+    (answer,) = client.subscribe("s", {})
+    assert (answer["error"], answer["sub_id"]) == ("rate_limited", "s")

@@ -12,6 +12,7 @@ from farthing.relay.caller import Caller
 from tests.relay.world import ALICE, BOB, HOST, START, Client
 
 AgentWith = Callable[..., Agent]
+OTHER_RELAY = "expected the URL of this relay in the relay tag"
 
 
 def pubkeys(client: Client) -> frozenset[str]:
@@ -27,7 +28,7 @@ def test_a_signed_challenge_is_proof(client: Client) -> None:
     assert pubkeys(client) == {public_key_of(ALICE)}
 
 
-def test_several_keys_at_once(client: Client) -> None:
+def test_a_connection_may_authenticate_several_keys(client: Client) -> None:
     client.authenticate(ALICE)
     client.authenticate(BOB)
 
@@ -50,29 +51,43 @@ def test_proof_is_for_one_connection(client: Client) -> None:
 
     ((_, _, accepted, reason),) = other.send("AUTH", event.as_dict())
 
-    assert (accepted, reason) == (False, "invalid: challenge is not the one that was sent")
+    assert (accepted, reason) == (False, "invalid: expected the challenge that was sent")
     assert pubkeys(other) == frozenset()
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"kind": 1}, "AUTH takes an event of kind 22242"),
-        ({"created_at": START - 601}, "created_at is not now"),
-        ({"created_at": START + 601}, "created_at is not now"),
-        ({"tags": {"challenge": "guess"}}, "challenge is not the one that was sent"),
-        ({"tags": {"challenge": None}}, "challenge is not the one that was sent"),
-        ({"tags": {"challenge": ""}}, "challenge is not the one that was sent"),
-        ({"tags": {"relay": "wss://elsewhere.example"}}, "relay is another one"),
-        ({"tags": {"relay": f"wss://{HOST}.evil.example"}}, "relay is another one"),
-        ({"tags": {"relay": f"wss://evil.example/{HOST}"}}, "relay is another one"),
-        ({"tags": {"relay": f"wss://{HOST}@evil.example"}}, "relay is another one"),
-        ({"tags": {"relay": HOST}}, "relay is another one"),
-        ({"tags": {"relay": "wss://[broken"}}, "relay is another one"),
-        ({"tags": {"relay": None}}, "relay is another one"),
+        ({"kind": 1}, "expected an event of kind 22242"),
+        ({"created_at": START - 601}, "expected the present time as created_at"),
+        ({"created_at": START + 601}, "expected the present time as created_at"),
+        ({"tags": {"challenge": "guess"}}, "expected the challenge that was sent"),
+        ({"tags": {"challenge": None}}, "expected the challenge that was sent"),
+        ({"tags": {"challenge": ""}}, "expected the challenge that was sent"),
+        (
+            {"tags": {"relay": "wss://elsewhere.example"}},
+            OTHER_RELAY,
+        ),
+        (
+            {"tags": {"relay": f"wss://{HOST}.evil.example"}},
+            OTHER_RELAY,
+        ),
+        (
+            {"tags": {"relay": f"wss://evil.example/{HOST}"}},
+            OTHER_RELAY,
+        ),
+        (
+            {"tags": {"relay": f"wss://{HOST}@evil.example"}},
+            OTHER_RELAY,
+        ),
+        ({"tags": {"relay": HOST}}, OTHER_RELAY),
+        ({"tags": {"relay": "wss://[broken"}}, OTHER_RELAY),
+        ({"tags": {"relay": None}}, OTHER_RELAY),
     ],
 )
-def test_refused(agent_with: AgentWith, changes: dict[str, Any], reason: str) -> None:
+def test_an_auth_that_breaks_a_rule_is_refused_with_the_reason(
+    agent_with: AgentWith, changes: dict[str, Any], reason: str
+) -> None:
     client = Client(agent_with())
 
     _, _, accepted, told = client.authenticate(ALICE, **changes)
@@ -115,7 +130,7 @@ def test_who_never_got_a_challenge_cannot_answer_it(agent_with: AgentWith) -> No
 
     _, _, accepted, reason = client.authenticate(ALICE, tags={"challenge": ""})
 
-    assert (accepted, reason) == (False, "invalid: challenge is not the one that was sent")
+    assert (accepted, reason) == (False, "invalid: expected the challenge that was sent")
 
 
 def test_a_connection_proves_only_so_many_keys(agent_with: AgentWith) -> None:

@@ -36,7 +36,7 @@ def found(agent: Agent, event: Event) -> bool:
 
 
 @pytest.mark.parametrize("kind", [1, 0])
-def test_a_loan_ends(agent: Agent, clock: Clock, kind: int) -> None:
+def test_a_borrowed_event_is_gone_when_its_loan_ends(agent: Agent, clock: Clock, kind: int) -> None:
     event = signed(kind=kind, secret=ALICE)
     assert agent.events.save(event, payment=loan(10)) is Outcome.STORED
     assert found(agent, event)
@@ -101,3 +101,18 @@ def test_a_borrowed_deletion_deletes(agent: Agent) -> None:
     agent.events.save(deletion, payment=loan(10))
     assert not found(agent, note)
     assert agent.events.save(note, payment=loan(10)) is Outcome.DELETED
+
+
+@pytest.mark.parametrize("kind", [1, 0])
+def test_an_event_whose_loan_has_ended_is_borrowed_again(
+    agent: Agent, clock: Clock, kind: int
+) -> None:
+    """Also while it waits to be swept: it does not exist any more."""
+    event = signed(kind=kind, secret=ALICE)
+    first = Payment((), BORROWED, START + 10)
+    assert agent.events.save(event, payment=first) is Outcome.STORED
+    clock.now = START + 10
+    assert not found(agent, event)
+    again = Payment((), BORROWED, START + 20)
+    assert agent.events.save(event, payment=again) is Outcome.STORED
+    assert found(agent, event)

@@ -17,7 +17,7 @@ from farthing.context import Agent
 from farthing.nostr.events import Event, public_key_of
 from farthing.nostr.filters import Filter, parse_filter
 from farthing.nostr.negentropy import Initiator, Responder, SealedVector
-from farthing.ports.relays import Numbered, Published, RelayFailed, RelayRefused
+from farthing.ports.relays import Numbered, Published, RelayFailed, RelayRefused, TooMuchAsked
 from farthing.store.feeds import FeedState
 from farthing.store.sqlite import SqliteEngine
 from tests.relay.world import ALICE, BOB, OWNER, START, Clock, make_agent, signed
@@ -40,10 +40,17 @@ class Session:
         self.refuses: set[str] = set()
         self.asked: list[str] = []
         self.fails_after = 10**9
+        self.most_synced = 10**9  # events of one sync
+        self.frame = 0  # octets of a message of a sync
+        self.says_truncated = True
+        self.excludes_until = False  # as nostr-relay from PyPI, which knows no time beyond 32 bits
 
     def _matching(self, filter: Mapping[str, Any]) -> list[Event]:
         wanted: Filter = parse_filter(dict(filter))
         found = [event for event in self.events if wanted.matches(event)]
+        if self.excludes_until and "until" in filter:
+            until = filter["until"] if filter["until"] < 2**32 else 0
+            found = [event for event in found if event.created_at < until]
         return sorted(found, key=lambda event: (-event.created_at, event.id))
 
     def read(self, filters: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
@@ -60,11 +67,14 @@ class Session:
         if "changes" in self.refuses:
             raise RelayRefused("no")
         wanted, sent, last = parse_filter(dict(filter)), 0, since
+        most = min(self.most, filter.get("limit", self.most))
         for number, event in enumerate(self.events, 1):
             if number > since and wanted.matches(event):
-                if sent == self.most:
+                if sent == most and self.says_truncated:
                     yield Numbered(last, truncated=True)
                     return
+                if sent == most:
+                    break
                 yield Numbered(number, plain(event))
                 sent, last = sent + 1, number
         yield Numbered(len(self.events))
@@ -77,9 +87,13 @@ class Session:
         if "reconcile" in self.refuses:
             raise RelayRefused("no")
         items = [(event.created_at, bytes.fromhex(event.id)) for event in self._matching(filter)]
-        responder, initiator = Responder(SealedVector.seal(items), 0), Initiator(ours, 0)
+        if len(items) > self.most_synced:
+            raise TooMuchAsked("RESULTS_TOO_BIG")
+        responder = Responder(SealedVector.seal(items), self.frame)
+        initiator = Initiator(ours, 0)
         message: bytes | None = initiator.initiate()
         while message is not None:
+            self.asked.append("round")
             message, _, need = initiator.reconcile(responder.reconcile(message))
             yield from (each.hex() for each in need)
 
@@ -140,6 +154,18 @@ def test_every_way_brings_everything_and_goes_on(
     assert len(session.asked) <= 12
 
 
+def test_a_relay_that_excludes_until_is_read_whole(agent: Agent) -> None:
+    session = Session([note(number, ago=7200 * (number // 15)) for number in range(200)], most=25)
+    session.excludes_until = True
+    session.fails_after = 25 * 2  # profiles are none, so this is after two pages
+    with pytest.raises(RelayFailed):
+        look(agent, session, Abilities())
+    assert len(stored(agent)) == 50
+    session.fails_after = 10**9
+    look(agent, session, Abilities())
+    assert stored(agent) == {event.id for event in session.events}
+
+
 @pytest.mark.parametrize("can", [can for can, _ in WAYS])
 def test_a_key_that_is_new_is_read_from_the_beginning(agent: Agent, can: Abilities) -> None:
     session = Session([note(1, ALICE, ago=20 * DAY), note(2, BOB, ago=20 * DAY)])
@@ -182,6 +208,67 @@ def test_a_broken_look_at_the_past_goes_on_where_it_broke(agent: Agent) -> None:
     assert looks > 2
 
 
+@pytest.mark.parametrize("says_truncated", [True, False])
+def test_a_long_feed_is_read_a_page_at_a_time(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, says_truncated: bool
+) -> None:
+    """Also at a relay whose answer does not say that there is more."""
+    monkeypatch.setattr(catching_up, "_PAGE", 10)
+    session = Session([])
+    session.says_truncated = says_truncated
+    look(agent, session, Abilities(changes=True))
+    session.events += [note(number) for number in range(35)]
+    session.asked.clear()
+    assert look(agent, session, Abilities(changes=True)).number == 35
+    assert session.asked.count("changes") == 1 + 4
+    assert stored(agent) == {event.id for event in session.events}
+
+
+def test_what_a_sync_names_is_fetched_before_it_goes_on(agent: Agent) -> None:
+    """However many there are, no more ids wait here than one message has."""
+    session = Session([note(number) for number in range(1000)])
+    session.frame = 4096 * 2
+    look(agent, session, Abilities(negentropy=True))
+    assert stored(agent) == {event.id for event in session.events}
+    rounds = [at for at, what in enumerate(session.asked) if what == "round"]
+    assert len(rounds) > 3
+    assert set(session.asked[rounds[0] : rounds[-1]]) == {"round", "read"}
+
+
+def test_a_sync_that_is_too_large_is_done_by_parts_of_the_time(agent: Agent) -> None:
+    session = Session([note(number, ago=600 * number) for number in range(100)], most=25)
+    session.most_synced = 10
+    assert look(agent, session, Abilities(negentropy=True)).way == "negentropy"
+    assert stored(agent) == {event.id for event in session.events}
+    assert session.asked.count("reconcile") < 200
+
+
+def test_a_relay_that_refuses_every_sync_is_asked_a_bounded_number_of_times(agent: Agent) -> None:
+    session = Session([note(number) for number in range(10)])
+    session.most_synced = -1
+    assert look(agent, session, Abilities(negentropy=True)).way == "req"
+    assert stored(agent) == {event.id for event in session.events}
+    assert session.asked.count("reconcile") < 30
+
+
+def test_a_second_that_no_page_can_hold_is_read_as_a_set(agent: Agent) -> None:
+    session = Session([note(number) for number in range(70)], most=25)
+    intake, kept = intake_of(agent), agent.feeds.keep
+    look = CatchUp(agent, session, intake, Abilities(negentropy=True), False, kept)  # type: ignore[arg-type]
+    state = look.run(agent.feeds.state(URL), [ALICE_KEY])
+    assert stored(agent) == {event.id for event in session.events}
+    assert (state.way, state.trouble) == ("req", "")
+
+
+def test_a_second_that_cannot_be_told_apart_is_told(agent: Agent) -> None:
+    session = Session([note(number) for number in range(70)], most=25)
+    assert "in one second" in look(agent, session, Abilities()).trouble
+    assert len(stored(agent)) == 25
+    session.most = 100
+    look(agent, session, Abilities())
+    assert stored(agent) == {event.id for event in session.events}
+
+
 def test_deletions_and_newer_versions_follow(agent: Agent) -> None:
     first = note(1)
     profiles = [
@@ -198,6 +285,31 @@ def test_deletions_and_newer_versions_follow(agent: Agent) -> None:
     look(agent, session, Abilities(changes=True))
     assert profiles[1].id in stored(agent)
     assert not {first.id, profiles[0].id} & stored(agent)
+
+
+def test_profiles_are_read_to_the_last_page(agent: Agent) -> None:
+    """They may be older than anything else that is read, and more than a page holds."""
+    profiles = [
+        signed(kind=kind, secret=secret, created_at=START - (400 + kind % 7) * DAY)
+        for secret in (ALICE, BOB)
+        for kind in (0, 3, 10002, 10032)
+    ]
+    look(agent, Session(profiles, most=3), Abilities(changes=True))
+    assert stored(agent) == {event.id for event in profiles}
+
+
+def test_large_events_wait_in_smaller_batches(agent: Agent) -> None:
+    sizes: list[int] = []
+
+    def take(events: Sequence[Event]) -> int:
+        sizes.append(len(events))
+        return len(events)
+
+    intake = intake_of(agent, Reading(lambda _: set(), take, stores=False))
+    for number in range(4):
+        content = f"{number}" * 600_000
+        intake.offer(plain(signed(kind=1, secret=ALICE, content=content, created_at=START)))
+    assert sizes == [2, 2]
 
 
 def test_what_a_relay_was_not_asked_for_counts_against_it(agent: Agent) -> None:
@@ -256,7 +368,8 @@ def test_a_page_that_our_own_limit_cuts_is_not_the_end_of_a_second(
             return events[int(value["id"], 16)]
 
     filter = {"authors": [ALICE_KEY], "kinds": [1]}
-    PagedRead(Session(events, 500), Offered()).run(filter, START - 20)  # type: ignore[arg-type]
+    pages = PagedRead(Session(events, 500), Offered(), lambda *_: None)  # type: ignore[arg-type]
+    pages.run(filter, START - 20)
     assert len(read) == sum(seconds)
 
 
@@ -266,9 +379,10 @@ def test_a_page_that_our_own_limit_cuts_is_not_the_end_of_a_second(
         st.tuples(st.integers(0, 12), st.booleans(), st.sampled_from([1, 6, 7])), max_size=150
     ),
     most=st.integers(20, 60),
+    excludes_until=st.booleans(),
 )
 def test_paging_misses_nothing_that_pages_can_hold(
-    seconds: list[tuple[int, bool, int]], most: int
+    seconds: list[tuple[int, bool, int]], most: int, excludes_until: bool
 ) -> None:
     """Beside a naive relay: whatever fits on a page by author, kind and second is read."""
     events = [
@@ -276,6 +390,7 @@ def test_paging_misses_nothing_that_pages_can_hold(
         for at, (ago, alice, kind) in enumerate(seconds)
     ]
     session = Session(events, most)
+    session.excludes_until = excludes_until
     read: set[str] = set()
 
     class Offered:
@@ -284,7 +399,9 @@ def test_paging_misses_nothing_that_pages_can_hold(
             return next(event for event in events if event.id == value["id"])
 
     filter = {"authors": [ALICE_KEY, BOB_KEY], "kinds": [1, 6, 7]}
-    PagedRead(session, Offered()).run(filter, START - 20)  # type: ignore[arg-type]
+    told: set[int] = set()
+    pages = PagedRead(session, Offered(), lambda _, second: told.add(second))  # type: ignore[arg-type]
+    pages.run(filter, START - 20)
 
     def crowded(event: Event) -> tuple[object, ...]:
         return event.pubkey, event.kind, event.created_at
@@ -292,3 +409,4 @@ def test_paging_misses_nothing_that_pages_can_hold(
     counts = {key: sum(crowded(each) == key for each in events) for key in map(crowded, events)}
     missing = {event.id for event in events} - read
     assert all(counts[crowded(event)] > most for event in events if event.id in missing)
+    assert {event.created_at for event in events if event.id in missing} <= told

@@ -42,8 +42,8 @@ class TestAppend:
 
         assert log.counter() == log.last_number() == most + 5
         assert [entry[1:] for entry in log.between(0, log.counter())] == events
-        assert log.number_of(events[-1].id) == most + 5
-        assert log.number_of("f" * 64) is None
+        assert log.numbers_of([events[-1].id]).get(events[-1].id) == most + 5
+        assert log.numbers_of(["f" * 64]).get("f" * 64) is None
 
     def test_behind_a_counter_that_has_moved(self, log: ChangeLog) -> None:
         log.append(0, [arrival(made()), arrival(made())])
@@ -54,7 +54,7 @@ class TestAppend:
 
         assert log.counter() == 2
 
-    def test_what_is_numbered_already(self, log: ChangeLog) -> None:
+    def test_an_event_is_never_numbered_twice(self, log: ChangeLog) -> None:
         known, new = arrival(made()), arrival(made())
         log.append(0, [known])
 
@@ -63,9 +63,11 @@ class TestAppend:
                 log.append(last, [new, known])
             assert failure.value.ids == {known.id}
 
-        assert (log.counter(), log.number_of(new.id)) == (1, None)
+        assert (log.counter(), log.numbers_of([new.id]).get(new.id)) == (1, None)
 
-    def test_across_buckets(self, sqlite: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_chunk_crosses_buckets_and_readers_do(
+        self, sqlite: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """No chunk reaches into the next bucket, and readers go from one to the next."""
         monkeypatch.setattr(changes, "BUCKET", 10)
         agent = make_agent(sqlite, Clock())
@@ -204,7 +206,9 @@ class TestCursor:
         assert (again.number, again.told) == (5, 2)
         assert not cursors.leave(subscription, again)
 
-    def test_a_lease_ends(self, agent: Agent, subscription: Subscription) -> None:
+    def test_a_cursor_is_free_when_its_lease_has_ended(
+        self, agent: Agent, subscription: Subscription
+    ) -> None:
         """Whoever held it has crashed, or has no say any more."""
         cursors = agent.cursors
         lost = cursors.begin(subscription, 5, self.lease())

@@ -34,10 +34,10 @@ def feed(agent: Agent) -> Feed:
 
 
 class TestAnswers:
-    def test_nothing_yet(self, client: Client) -> None:
+    def test_an_empty_log_answers_eose_0(self, client: Client) -> None:
         assert client.send("CHANGES", "s", {}) == [["CHANGES", "s", "EOSE", 0]]
 
-    def test_events_by_their_numbers(self, feed: Feed, client: Client) -> None:
+    def test_events_come_in_the_order_of_their_numbers(self, feed: Feed, client: Client) -> None:
         events = [signed(content=str(number), created_at=START - number) for number in range(3)]
         feed.add(*events)
 
@@ -55,7 +55,9 @@ class TestAnswers:
         assert ask(client, {"since": 2}).numbers == [3, 4]
         assert ask(client, {"since": 4}) == ([], 4, None)
 
-    def test_since_above_the_maximum(self, feed: Feed, client: Client) -> None:
+    def test_a_since_above_the_last_number_gives_no_events(
+        self, feed: Feed, client: Client
+    ) -> None:
         feed.add(made())
 
         assert ask(client, {"since": 10**9}) == ([], 1, None)
@@ -103,7 +105,7 @@ class TestAnswers:
             ({"#t": ["z"]}, []),
         ],
     )
-    def test_filters(
+    def test_only_changes_that_match_the_filter_are_sent(
         self, feed: Feed, client: Client, filter: dict[str, Any], numbers: list[int]
     ) -> None:
         feed.add(
@@ -169,7 +171,9 @@ class TestLimit:
 class TestBudgets:
     """An answer that would take too long is cut where it has come to, matches or not."""
 
-    def test_entries_read(self, agent_with: Callable[..., Agent]) -> None:
+    def test_an_answer_ends_when_it_has_read_its_most_entries(
+        self, agent_with: Callable[..., Agent]
+    ) -> None:
         agent = agent_with(max_scan=100)
         Feed(agent).add(*(made() for _ in range(250)), made(kind=7))
         client = Client(agent)
@@ -179,7 +183,9 @@ class TestBudgets:
         assert (page.numbers, page.last, page.next) == ([], 251, 100)
         assert [number for number, _ in follow(client, {"kinds": [7]})] == [251]
 
-    def test_time(self, agent_with: Callable[..., Agent], clock: Clock) -> None:
+    def test_an_answer_ends_when_its_time_is_over(
+        self, agent_with: Callable[..., Agent], clock: Clock
+    ) -> None:
         agent = agent_with(changes_seconds=20)
         Feed(agent).add(*(made() for _ in range(250)))
         client = Client(agent)
@@ -207,11 +213,11 @@ class TestErrors:
         [(), ({}, {}), ("x",), ({"unknown": 1},), ({"ids": [A]},), ({"until": 3},),
          ({"since": -1},), ({"limit": None},), ({"live": 1},), ({"kinds": "1"},), (None,)],
     )  # fmt: skip
-    def test_invalid_filter(self, client: Client, parts: tuple[Any, ...]) -> None:
+    def test_an_invalid_filter_is_an_error(self, client: Client, parts: tuple[Any, ...]) -> None:
         answer = [["CHANGES", "s", "ERR", "invalid filter"]]
         assert client.send("CHANGES", "s", *parts) == answer
 
-    def test_too_many_values(self, agent_with: Callable[..., Agent]) -> None:
+    def test_too_many_values_are_an_error(self, agent_with: Callable[..., Agent]) -> None:
         client = Client(agent_with(max_filter_values=3))
 
         assert ask(client, {"kinds": [1, 2, 3]}).last == 0
@@ -220,14 +226,16 @@ class TestErrors:
         ]
 
     @pytest.mark.parametrize("id", ["", "x" * 65])
-    def test_invalid_subscription_id(self, client: Client, id: str) -> None:
+    def test_an_invalid_subscription_id_is_an_error(self, client: Client, id: str) -> None:
         assert client.send("CHANGES", id, {}) == [["CHANGES", id, "ERR", "invalid subscription id"]]
 
     def test_no_subscription_id_at_all(self, client: Client) -> None:
         ((verb, reason),) = client.send("CHANGES")
         assert (verb, reason.split(":")[0]) == ("NOTICE", "invalid")
 
-    def test_too_many_subscriptions(self, agent_with: Callable[..., Agent]) -> None:
+    def test_too_many_live_subscriptions_are_an_error(
+        self, agent_with: Callable[..., Agent]
+    ) -> None:
         agent = agent_with(max_subscriptions=2)
         client = Client(agent)
         client.send("REQ", "one", {})
@@ -241,7 +249,9 @@ class TestErrors:
         assert client.send("CHANGES", "two", {"live": True}) == [["CHANGES", "two", "EOSE", 0]]
 
     @pytest.mark.parametrize("live", [True, False])
-    def test_too_fast(self, agent_with: Callable[..., Agent], live: bool) -> None:
+    def test_a_message_above_the_rate_is_an_error(
+        self, agent_with: Callable[..., Agent], live: bool
+    ) -> None:
         agent = agent_with(requests_per_second=1, request_burst=2)
         client = Client(agent)
         client.send("CLOSE", "x")
@@ -252,7 +262,9 @@ class TestErrors:
         assert reason.startswith("rate-limited: ")
         assert agent.subscriptions.ids("client") == set()
 
-    def test_a_store_that_fails(self, sqlite: SqliteEngine, clock: Clock) -> None:
+    def test_a_failing_store_ends_the_answer_with_an_error(
+        self, sqlite: SqliteEngine, clock: Clock
+    ) -> None:
         engine = FaultyEngine(sqlite)
         agent = make_agent(engine, clock)
         client = Client(agent)
@@ -308,7 +320,7 @@ class TestSubscriptionIds:
 
     @pytest.mark.parametrize("first", [("REQ", {}), ("CHANGES", {"live": True})])
     @pytest.mark.parametrize("then", [("CHANGES", {}), ("CHANGES", {"live": 1}), ("CLOSE",)])
-    def test_ends_what_was_open(
+    def test_another_request_ends_the_open_subscription(
         self, agent: Agent, client: Client, first: tuple[Any, ...], then: tuple[Any, ...]
     ) -> None:
         """ERR as well: after it the subscription is closed."""
@@ -330,7 +342,7 @@ class TestSubscriptionIds:
 class TestTroubledClients:
     @pytest.mark.parametrize("live", [True, False])
     @pytest.mark.parametrize("fate", [Delivery.GONE, Delivery.SLOW])
-    def test_nobody_to_send_to(
+    def test_an_answer_to_a_lost_client_ends_without_eose(
         self, feed: Feed, agent: Agent, client: Client, live: bool, fate: Delivery
     ) -> None:
         feed.add(made(), made())

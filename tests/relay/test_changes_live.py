@@ -60,7 +60,7 @@ class TestLive:
 
         client.check(all_of(feed))
 
-    def test_only_what_matches(self, feed: Feed, agent: Agent) -> None:
+    def test_only_matching_changes_are_pushed(self, feed: Feed, agent: Agent) -> None:
         client = LiveClient(agent)
         client.watch({"authors": [A], "#t": ["x"], "kinds": [1]})
         tags = [["t", "x"]]
@@ -105,7 +105,7 @@ class TestLive:
 
         assert [number for number, _ in client.look()] == [1, 3, 4]
 
-    def test_since_above_the_maximum(self, feed: Feed, agent: Agent) -> None:
+    def test_a_live_feed_begins_above_its_since(self, feed: Feed, agent: Agent) -> None:
         client = LiveClient(agent)
         client.watch({"since": 2})
 
@@ -114,7 +114,9 @@ class TestLive:
 
         assert [number for number, _ in client.look()] == [3, 4]
 
-    def test_others_that_have_expired(self, feed: Feed, agent: Agent, clock: Clock) -> None:
+    def test_expired_subscriptions_do_not_hide_open_ones(
+        self, feed: Feed, agent: Agent, clock: Clock
+    ) -> None:
         """DynamoDB keeps them for a while; whoever is still there is behind them."""
         for number in range(12):
             LiveClient(agent, f"gone-{number:02}").watch({})
@@ -127,7 +129,9 @@ class TestLive:
         client.check(all_of(feed))
 
     @pytest.mark.parametrize("last", [("CLOSE",), ("REQ", {}), ("CHANGES", {"kinds": 1})])
-    def test_ends(self, feed: Feed, agent: Agent, last: tuple[Any, ...]) -> None:
+    def test_close_or_another_request_ends_a_live_feed(
+        self, feed: Feed, agent: Agent, last: tuple[Any, ...]
+    ) -> None:
         client = LiveClient(agent)
         client.watch({})
         verb, *parts = last

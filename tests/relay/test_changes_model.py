@@ -25,7 +25,8 @@ from farthing.store.changes import ChangeLog
 from farthing.store.events import EventStore, Outcome
 from farthing.store.numbering import Numbering
 from farthing.store.spaces import NOSTR
-from farthing.store.sqlite import OutboxChange, SqliteEngine
+from farthing.store.sqlite import SqliteEngine
+from farthing.store.sqlite_outbox import OutboxChange
 from farthing.store.streams import records_of
 from farthing.store.table import Contended, Engine, StoreError, Table, TransactionCancelled
 from tests.nostr.naive import naive_match
@@ -204,7 +205,7 @@ class ChangesModel(RuleBasedStateMachine):
         for entry in entries[len(self.log) :]:
             event = self.events[entry.id]  # nothing is numbered that was not stored
             assert (entry.pubkey, entry.kind) == (event.pubkey, event.kind)
-            assert changes.number_of(entry.id) == entry.number
+            assert changes.numbers_of([entry.id]).get(entry.id) == entry.number
         self.log = ids
 
     @invariant()
@@ -341,7 +342,7 @@ class OneCommitModel(ChangesModel):
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-def test_on_sqlite() -> None:
+def test_live_feeds_agree_with_their_model_on_sqlite() -> None:
     run_state_machine_as_test(
         lambda: ChangesModel(sqlite),
         settings=settings(
@@ -359,7 +360,7 @@ def test_in_the_commits_of_one_machine() -> None:
     )
 
 
-def test_on_dynamodb(moto_tables: MotoTables) -> None:
+def test_live_feeds_agree_with_their_model_on_dynamodb(moto_tables: MotoTables) -> None:
     @contextmanager
     def moto(clock: Clock) -> Iterator[tuple[Engine, MotoTables]]:
         yield moto_tables.empty(clock), moto_tables

@@ -6,8 +6,8 @@ from farthing.context import Agent
 from farthing.nostr.events import public_key_of
 from farthing.relay.fan_out import fan_out
 from farthing.relay.moderation import rules
-from farthing.store.counting import Cost, CountingEngine
 from farthing.store.sqlite import SqliteEngine
+from infra.costs.counting import Cost, CountingEngine
 from tests.relay.world import ALICE, START, Client, Clock, hex_id, make_agent, signed
 
 
@@ -40,7 +40,7 @@ def test_a_note_with_two_tags(client: Client) -> None:
     assert spent.round_trips <= 2
 
 
-def test_a_replacement(client: Client) -> None:
+def test_a_replacement_costs_at_most_16_write_units(client: Client) -> None:
     client.publish(signed(kind=0))
 
     spent = cost(client, "EVENT", signed(kind=0, created_at=START + 1).as_dict())
@@ -61,7 +61,7 @@ def test_a_hundred_notes_of_an_author(client: Client) -> None:
     assert spent.read_units <= 110
 
 
-def test_events_by_id(client: Client) -> None:
+def test_events_by_id_take_at_most_two_round_trips(client: Client) -> None:
     events = [signed(content=str(number)) for number in range(10)]
     for event in events:
         client.publish(event)

@@ -39,7 +39,7 @@ def test_limit_has_no_part_in_it(client: Client) -> None:
     assert count(client, {"limit": 1}) == count(client, {"limit": 0}) == {"count": 3}
 
 
-def test_many_are_estimated(agent_with: AgentWith) -> None:
+def test_a_large_count_is_an_estimate(agent_with: AgentWith) -> None:
     client = Client(agent_with(count_exactly=3))
     fill(client, 5)
 
@@ -63,7 +63,9 @@ def test_leaves_no_subscription_behind(client: Client) -> None:
         ([{"kinds": [4]}], "auth-required: these kinds are only for those they are sent to"),
     ],
 )
-def test_refused(agent_with: AgentWith, filters: list[object], reason: str) -> None:
+def test_a_wrong_count_is_refused_with_the_reason(
+    agent_with: AgentWith, filters: list[object], reason: str
+) -> None:
     assert count(Client(agent_with()), *filters) == ("CLOSED", reason)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from farthing.context import Agent
-from farthing.store.planner import Allowance, ScanTooLong
+from farthing.store.planner import ScanAllowance, ScanTooLong
 from tests.relay.numbered import Feed, ask, follow
 from tests.relay.test_subscribe import live
 from tests.relay.world import ALICE, START, Client, Clock, connections_of, made, signed
@@ -78,7 +78,7 @@ class TestEntries:
 
     def test_the_holder_is_called_now_and_then(self) -> None:
         seen: list[int] = []
-        allowance = Allowance(1000, seen.append)
+        allowance = ScanAllowance(1000, seen.append)
 
         for _ in range(1000):
             allowance.spend(1)
@@ -120,9 +120,9 @@ class TestTime:
     ) -> None:
         read = agent.events.get_many
 
-        def slowly(ids: Any) -> Any:
+        def slowly(ids: Any, reading: Any = None) -> Any:
             clock.now += 11
-            return read(ids)
+            return read(ids, reading)
 
         monkeypatch.setattr(agent.events, "get_many", slowly)
 

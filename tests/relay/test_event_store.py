@@ -274,6 +274,29 @@ class TestDeletionById:
         assert agent.events.save(late) is Outcome.STORED
         assert agent.events.save(made(id=LOW)) is Outcome.DELETED
 
+    def test_a_request_to_vanish_stays_too(self, agent: Agent) -> None:
+        request, late = made(kind=62), made(kind=62)
+        agent.events.save(request)
+
+        agent.events.save(deletion(["e", request.id], ["e", late.id]))
+
+        assert request.id in found(agent)
+        assert agent.events.save(late) is Outcome.STORED
+
+    @pytest.mark.usefixtures("few_named")
+    @pytest.mark.parametrize("strangers", [0, 7])
+    @pytest.mark.parametrize("kind", [1, 5, 62])
+    def test_what_the_operator_has_removed_does_not_come_back(
+        self, agent: Agent, kind: int, strangers: int
+    ) -> None:
+        event = made(kind=kind)
+        agent.events.save(event)
+        assert agent.events.remove(event.id)
+        for number in range(strangers):
+            agent.events.save(deletion(["e", event.id], pubkey=hex_id(number)))
+
+        assert agent.events.save(event) is Outcome.DELETED
+
     def test_several_at_once_and_what_makes_no_sense(self, agent: Agent) -> None:
         events = [made() for _ in range(3)]
         for event in events:
@@ -326,7 +349,7 @@ class TestDeletionByAddress:
         assert event.id in found(agent)
         assert agent.events.save(event) is Outcome.DUPLICATE
 
-    def test_may_come_first(self, agent: Agent) -> None:
+    def test_a_deletion_may_come_before_its_event(self, agent: Agent) -> None:
         agent.events.save(deletion(["a", f"30023:{ME}:x"], created_at=START + 5))
 
         event = made(kind=30023, tags=[["d", "x"]])

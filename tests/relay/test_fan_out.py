@@ -1,6 +1,8 @@
 """New events reach every subscription that wants them, and nobody who must not see them."""
 
+import json
 import random
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,7 +18,13 @@ from farthing.relay.fan_out import fan_out
 from farthing.relay.socket_delivery import SOCKETS
 from farthing.store.sessions import Sessions
 from farthing.store.sqlite import SqliteEngine
-from farthing.store.subscriptions import EVENTS, ParsedFilters, Subscription, Subscriptions
+from farthing.store.subscriptions import (
+    EVENTS,
+    ParsedFilters,
+    Subscription,
+    Subscriptions,
+    parsed_bytes,
+)
 from farthing.store.table import Engine
 from tests.nostr.naive import naive_match
 from tests.relay.random_worlds import World
@@ -118,31 +126,58 @@ def filter_matches(filter: Any, events: list[Event]) -> list[Event]:
         ({"authors": ["a" * 64], "#t": []}, []),
     ],
 )
-def test_the_most_selective_field(filter: dict[str, Any], keys: list[str]) -> None:
+def test_a_filter_is_indexed_under_its_most_selective_field(
+    filter: dict[str, Any], keys: list[str]
+) -> None:
     assert EVENTS.index.filter_keys(parse_filter(filter)) == keys
 
 
 class TestParsedFilters:
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda number: {"kinds": [1, 7], "#t": [f"x{number}"], "limit": 10},
+            lambda number: {"ids": [f"{number:064x}"]},
+            lambda number: {"#t": [str(1000 * number + each) for each in range(1000)]},
+            lambda number: {"kinds": [(number + each) % 65535 for each in range(1000)]},
+            lambda number: {"authors": [f"{100 * number + each:064x}" for each in range(100)]},
+        ],
+        ids=["small", "an id", "short tags", "kinds", "authors"],
+    )
+    def test_no_filter_needs_more_memory_than_estimated(
+        self, make: Callable[[int], dict[str, Any]]
+    ) -> None:
+        kept = ParsedFilters(most=1 << 30)
+        texts = [f"[{json.dumps(make(number))}]" for number in range(100)]
+        tracemalloc.start()
+
+        for text in texts:
+            kept.of(EVENTS, text)
+
+        needed, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert needed <= sum(map(parsed_bytes, texts))
+
     def test_a_filter_is_parsed_once(self) -> None:
         """Whatever its size, as long as there is room."""
         parsed: list[object] = []
         feed = replace(EVENTS, parse=lambda value: parsed.append(value) or parse_filter(value))
-        kept = ParsedFilters(most=100_000)
+        kept = ParsedFilters(most=1_000_000)
         text = '[{"#t":["' + "x" * 50_000 + '"]}]'
 
         assert kept.of(feed, text) is kept.of(feed, text)
         assert len(parsed) == 1
 
-    def test_their_texts_have_a_bound(self) -> None:
-        kept = ParsedFilters(most=1000)
+    def test_their_memory_has_a_bound(self) -> None:
+        kept = ParsedFilters(most=10_000)
         texts = [f'[{{"kinds":[{number}]}}]' for number in range(200)]
 
         for text in texts:
             kept.of(EVENTS, text)
         recent = kept.of(EVENTS, texts[-1])
-        kept.of(EVENTS, '[{"#t":["' + "x" * 2000 + '"]}]')
+        kept.of(EVENTS, '[{"#t":["' + "x" * 20_000 + '"]}]')
 
-        assert len(kept) == 1000 // len(texts[-1])
+        assert len(kept) == 10_000 // parsed_bytes(texts[-1])
         assert kept.of(EVENTS, texts[-1]) is recent
 
 
@@ -152,7 +187,7 @@ class TestDelivery:
         assert all(frame[0] == "EVENT" for frame in frames)
         return [(id, event["id"]) for _, id, event in frames]
 
-    def test_to_each_subscription_once(self, agent: Agent) -> None:
+    def test_each_matching_subscription_gets_an_event_once(self, agent: Agent) -> None:
         one, other = Client(agent, "one"), Client(agent, "other")
         one.send("REQ", "a", {"kinds": [1]}, {"authors": [public_key_of(ALICE)]})
         one.send("REQ", "b", {"kinds": [1]})
@@ -173,6 +208,28 @@ class TestDelivery:
 
         assert self.taken(agent, "one") == [("a", event.id) for event in events]
 
+    def test_frames_that_cannot_fail_alone_are_posted_by_one_call(
+        self, agent: Agent, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        connections = connections_of(agent)
+        for name in ("one", "left"):
+            Client(agent, name).send("REQ", "a", {"kinds": [1]})
+        events = [made(created_at=START + number) for number in range(5)]
+        calls = []
+        post_each = connections.post_each
+        monkeypatch.setattr(connections, "frames_fail_alone", False)
+        monkeypatch.setattr(
+            connections, "post_each", lambda frames: calls.append(1) or post_each(frames)
+        )
+        connections.fate["left"] = Delivery.GONE
+
+        fan_out(agent, events)
+
+        assert len(calls) == 1
+        assert self.taken(agent, "one") == [("a", event.id) for event in events]
+        assert counts_of(agent)[Metric.EVENTS_DELIVERED] == 5
+        assert agent.sessions.get("left") is None
+
     def test_the_limit_is_for_what_is_stored(self, agent: Agent) -> None:
         Client(agent, "one").send("REQ", "a", {"limit": 0})
 
@@ -180,7 +237,30 @@ class TestDelivery:
 
         assert len(self.taken(agent, "one")) == 2
 
-    def test_nobody_and_nothing(self, agent: Agent) -> None:
+    def test_what_was_stored_before_the_request_is_not_new(self, agent: Agent) -> None:
+        agent = replace(agent, stream_end=lambda: 7)
+        Client(agent, "one").send("REQ", "a", {"limit": 0})
+        before, after, unplaced = made(), made(), made()
+
+        fan_out(agent, [before, after, unplaced], positions={before.id: 7, after.id: 8})
+
+        assert self.taken(agent, "one") == [("a", after.id), ("a", unplaced.id)]
+
+    def test_a_search_gets_what_its_index_may_not_have_yet(self, agent: Agent) -> None:
+        open_ones = Subscriptions(agent.engine, 7500, 4096, stream_end=lambda: 7)
+        plain, search = parse_filter({}), parse_filter({"search": "x"}, may_search=True)
+        opened = [
+            Subscription("c", "plain", 2, [plain]),
+            Subscription("c", "search", 2, [plain, search]),
+        ]
+        for each in opened:
+            open_ones.subscribe(each, START)
+
+        found = open_ones.open_at([each.place for each in opened])
+
+        assert [found[each.place].after for each in opened] == [7, 0]
+
+    def test_without_events_or_subscribers_nothing_is_counted(self, agent: Agent) -> None:
         fan_out(agent, [])
         fan_out(agent, [made()])
 
@@ -254,7 +334,7 @@ class TestTroubledClients:
         assert agent.sessions.get("ill") is None
         assert counts_of(agent)[Metric.CONNECTIONS_FORGOTTEN] == 1
 
-    def test_slow_is_disconnected(self, agent: Agent, trouble) -> None:
+    def test_a_slow_client_is_disconnected(self, agent: Agent, trouble) -> None:
         trouble(Delivery.SLOW)
 
         assert connections_of(agent).closed == ["ill"]

@@ -74,7 +74,7 @@ def test_the_operator_decides_whether_it_counts_at_once(engine: Engine, clock: C
     assert not peers(agent)[ALICE_KEY].active
 
 
-def test_nobody_else_becomes_one(agent: Agent) -> None:
+def test_only_followed_agents_become_peers(agent: Agent) -> None:
     follow(agent, ALICE_KEY)
     say(agent, BOB)
     assert list(propose_peers(agent)) == []

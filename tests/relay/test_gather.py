@@ -198,5 +198,5 @@ def test_the_settings_bound_a_round(sqlite: SqliteEngine, clock: Clock) -> None:
         ("", False),
     ],
 )
-def test_relay_urls(url: str, valid: bool) -> None:
+def test_only_plain_websocket_urls_are_relays(url: str, valid: bool) -> None:
     assert is_relay_url(url) is valid

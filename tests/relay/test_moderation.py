@@ -20,6 +20,7 @@ from farthing.relay.manage import (
     supported_methods,
     unban,
 )
+from farthing.relay.moderation import is_blocked, settings_in_force
 from farthing.relay.policies import check_policies
 from farthing.relay.removal import remove_matching
 from farthing.relay.sequence import number_all
@@ -124,8 +125,121 @@ def test_only_allowed_kinds_are_taken_once_there_are_any(agent: Agent) -> None:
     with pytest.raises(Refused, match="kind 7 is not allowed"):
         check_policies(agent, signed(ALICE, kind=7))
     check_policies(agent, signed(OWNER, kind=7))  # the owner's rules are for others
+
+
+def test_a_disallowed_kind_is_refused_although_it_was_the_only_allowed_one(agent: Agent) -> None:
+    manage(agent, Call(Method.ALLOW_KIND, [1]))
+
     manage(agent, Call(Method.DISALLOW_KIND, [1]))
+
+    with pytest.raises(Refused, match="kind 1 is not allowed"):
+        check_policies(agent, signed(ALICE, kind=1))
+    check_policies(agent, signed(ALICE, kind=7))  # an empty list allows all others
+    manage(agent, Call(Method.ALLOW_KIND, [1]))
+    assert manage(agent, Call(Method.LIST_ALLOWED_KINDS, [])) == []
+    check_policies(agent, signed(ALICE, kind=1))
+
+
+def test_a_kind_is_refused_by_name_and_taken_again(agent: Agent) -> None:
+    manage(agent, Call(Method.DISALLOW_KIND, [7]))
+
+    assert manage(agent, Call(Method.LIST_DISALLOWED_KINDS, [])) == [7]
+    check_policies(agent, signed(ALICE, kind=1))
+    with pytest.raises(Refused, match="kind 7 is not allowed"):
+        check_policies(agent, signed(ALICE, kind=7))
+
+    manage(agent, Call(Method.ALLOW_KIND, [7]))
+    check_policies(agent, signed(ALICE, kind=1))  # no list of the only kinds began
     check_policies(agent, signed(ALICE, kind=7))
+    assert manage(agent, Call(Method.LIST_ALLOWED_KINDS, [])) == []
+
+
+def test_a_kind_that_was_refused_joins_the_list_of_allowed_ones(agent: Agent) -> None:
+    for method, kind in (
+        (Method.ALLOW_KIND, 30023), (Method.ALLOW_KIND, 1), (Method.DISALLOW_KIND, 7),
+        (Method.ALLOW_KIND, 7), (Method.DISALLOW_KIND, 1),
+    ):  # fmt: skip
+        manage(agent, Call(method, [kind]))
+
+    assert manage(agent, Call(Method.LIST_ALLOWED_KINDS, [])) == [7, 30023]
+    assert manage(agent, Call(Method.LIST_DISALLOWED_KINDS, [])) == []
+
+
+def named(agent: Agent, method: Method) -> set[str]:
+    return {next(iter(each.values())) for each in manage(agent, Call(method, []))}
+
+
+def test_a_key_is_either_banned_or_allowed(agent: Agent) -> None:
+    def lists() -> tuple[set[str], set[str]]:
+        return named(agent, Method.LIST_BANNED_PUBKEYS), named(agent, Method.LIST_ALLOWED_PUBKEYS)
+
+    for method, banned, allowed in (
+        (Method.ALLOW_PUBKEY, set(), {ALICE_KEY}),
+        (Method.BAN_PUBKEY, {ALICE_KEY}, set()),
+        (Method.ALLOW_PUBKEY, set(), {ALICE_KEY}),
+        (Method.UNALLOW_PUBKEY, set(), set()),
+        (Method.BAN_PUBKEY, {ALICE_KEY}, set()),
+        (Method.UNBAN_PUBKEY, set(), set()),
+    ):
+        assert manage(agent, Call(method, [ALICE_KEY])) is True
+        assert lists() == (banned, allowed)
+
+
+def test_an_event_is_either_banned_or_allowed(agent: Agent) -> None:
+    event_id = hex_id(1)
+
+    def lists() -> tuple[set[str], set[str]]:
+        return named(agent, Method.LIST_BANNED_EVENTS), named(agent, Method.LIST_ALLOWED_EVENTS)
+
+    for method, banned, allowed in (
+        (Method.ALLOW_EVENT, set(), {event_id}),
+        (Method.BAN_EVENT, {event_id}, set()),
+        (Method.ALLOW_EVENT, set(), {event_id}),
+        (Method.UNALLOW_EVENT, set(), set()),
+        (Method.BAN_EVENT, {event_id}, set()),
+        (Method.UNBAN_EVENT, set(), set()),
+    ):
+        assert manage(agent, Call(method, [event_id])) is True
+        assert lists() == (banned, allowed)
+
+
+def test_addresses_are_blocked_and_let_in_again(agent: Agent) -> None:
+    alone = replace(agent, alone=True)
+
+    manage(alone, Call(Method.BLOCK_IP, ["2001:DB8::0001", "flood"]))
+
+    listed = manage(alone, Call(Method.LIST_BLOCKED_IPS, []))
+    assert listed == [{"ip": "2001:db8::1", "reason": "flood"}]
+    assert is_blocked(alone, "2001:db8::1")
+    manage(alone, Call(Method.UNBLOCK_IP, ["2001:db8::1"]))
+    assert not is_blocked(alone, "2001:db8::1")
+    with pytest.raises(InvalidCall, match="expected an IP address"):
+        manage(alone, Call(Method.BLOCK_IP, ["300.1.1.1"]))
+
+
+def test_the_relay_changes_what_it_says_of_itself(agent: Agent) -> None:
+    manage(agent, Call(Method.CHANGE_RELAY_NAME, ["Groat"]))
+    manage(agent, Call(Method.CHANGE_RELAY_DESCRIPTION, ["small change"]))
+    manage(agent, Call(Method.CHANGE_RELAY_ICON, ["https://relay.example/i.png"]))
+
+    now = settings_in_force(agent)
+
+    said = now.name, now.description, now.icon
+    assert said == ("Groat", "small change", "https://relay.example/i.png")
+
+
+def test_an_empty_text_brings_the_settings_back(agent: Agent) -> None:
+    manage(agent, Call(Method.CHANGE_RELAY_NAME, ["Groat"]))
+
+    manage(agent, Call(Method.CHANGE_RELAY_NAME, [""]))
+
+    assert settings_in_force(agent).name == agent.settings.name
+
+
+def test_an_icon_is_a_url(agent: Agent) -> None:
+    with pytest.raises(InvalidCall, match="URL"):
+        manage(agent, Call(Method.CHANGE_RELAY_ICON, ["javascript:alert(1)"]))
+    assert settings_in_force(agent).icon == agent.settings.icon
 
 
 def test_removing_keeps_the_books_and_the_numbers(agent: Agent) -> None:
@@ -163,6 +277,42 @@ def test_a_key_that_asks_to_vanish_is_gone(agent: Agent, relay: str) -> None:
     assert left == {notes(BOB, 1)[0].id, request.id}
     for event in (*notes(ALICE, 3), wrap):
         assert agent.events.save(event) is Outcome.DELETED  # nor does it come back
+
+
+def test_older_events_of_a_vanished_key_do_not_come_from_elsewhere(
+    agent: Agent, clock: Clock
+) -> None:
+    """Also those that were never stored here."""
+    old = signed(ALICE, content="old", created_at=clock.now - 1000)
+    new = signed(ALICE, content="new", created_at=clock.now + 1)
+    wrap = signed(BOB, kind=1059, tags=[["p", ALICE_KEY]], created_at=clock.now)
+    other = signed(BOB, kind=1059, tags=[["p", BOB_KEY], ["p", "?"]], created_at=clock.now)
+    for event in (old, wrap):
+        check_policies(agent, event)
+    store(agent, vanish_request("wss://elsewhere.example", created_at=clock.now + 5))
+
+    store(agent, request := vanish_request("ALL_RELAYS", created_at=clock.now))
+
+    for event in (old, wrap):
+        with pytest.raises(Refused, match=r"blocked: .* has asked to vanish"):
+            check_policies(agent, event)
+    for event in (new, other, request, signed(BOB)):
+        check_policies(agent, event)
+
+
+def test_requests_to_vanish_are_looked_up_only_if_there_are_any(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_policies(agent, signed())  # the rules are read
+    monkeypatch.setattr(agent.reader, "find", lambda *_: pytest.fail("the store is read"))
+
+    check_policies(agent, signed())
+
+
+def test_a_request_to_vanish_is_taken_where_few_kinds_are(agent: Agent) -> None:
+    manage(agent, Call(Method.ALLOW_KIND, [1]))
+
+    check_policies(agent, vanish_request("ALL_RELAYS"))
 
 
 def test_a_request_for_another_relay_changes_nothing(agent: Agent) -> None:
@@ -203,7 +353,10 @@ def test_reports_fill_the_moderation_queue_until_someone_decides(agent: Agent) -
         tags=[["e", bad.id, "spam"], ["e", fine.id], ["p", ALICE_KEY]],
     )
     store(agent, bad, fine, report)
-    assert dict(reported_events(agent)) == {bad.id: "spam", fine.id: "look"}
+    assert {each.event.id: each.reason for each in reported_events(agent)} == {
+        bad.id: "spam",
+        fine.id: "look",
+    }
 
     manage(agent, Call(Method.ALLOW_EVENT, [fine.id]))
     manage(agent, Call(Method.BAN_EVENT, [bad.id, "it was spam"]))
@@ -211,6 +364,17 @@ def test_reports_fill_the_moderation_queue_until_someone_decides(agent: Agent) -
     assert manage(agent, Call(Method.LIST_EVENTS_NEEDING_MODERATION, [])) == []
     banned = manage(agent, Call(Method.LIST_BANNED_EVENTS, []))
     assert banned == [{"id": bad.id, "reason": "it was spam"}]
+
+
+def test_an_event_with_a_long_report_can_be_banned_for_it(agent: Agent) -> None:
+    (bad,) = notes(ALICE, 1)
+    store(agent, bad, signed(BOB, kind=1984, tags=[["e", bad.id, "spam " * 1000]]))
+    (row,) = manage(agent, Call(Method.LIST_EVENTS_NEEDING_MODERATION, []))
+
+    manage(agent, Call(Method.BAN_EVENT, [row["id"], row["reason"]]))
+
+    assert row["reason"].startswith("spam spam")
+    assert contents(agent, kinds=frozenset({1})) == set()
 
 
 def test_every_method_is_listed_and_served(agent: Agent) -> None:

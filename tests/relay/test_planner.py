@@ -155,7 +155,9 @@ class TestPlan:
             ({"since": 5}, LISTS.everything()),
         ],
     )
-    def test_the_shortest_lists(self, filter: dict[str, object], lists: list[str]) -> None:
+    def test_a_filter_reads_the_most_selective_lists(
+        self, filter: dict[str, object], lists: list[str]
+    ) -> None:
         assert plan(parse_filter(filter), LISTS).lists == lists
 
     def test_too_many_pairs_are_read_by_author(self) -> None:

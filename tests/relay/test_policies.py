@@ -56,7 +56,7 @@ TWO_DAYS = 2 * 24 * 3600
         ),
     ],
 )
-def test_policy(
+def test_each_policy_refuses_only_what_breaks_it(
     agent_with: AgentWith, settings: dict[str, Any], event: dict[str, Any], reason: str
 ) -> None:
     client = Client(agent_with(**settings))

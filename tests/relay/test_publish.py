@@ -16,7 +16,7 @@ AgentWith = Callable[..., Agent]
 
 class TestAccepted:
     @pytest.mark.parametrize("kind", [0, 1, 4, 10002, 30023, 65535])
-    def test_is_stored(self, client: Client, kind: int) -> None:
+    def test_an_accepted_event_is_stored(self, client: Client, kind: int) -> None:
         event = signed(kind=kind)
 
         assert client.publish(event) == ["OK", event.id, True, ""]
@@ -30,12 +30,23 @@ class TestAccepted:
             "OK", event.id, True, "duplicate: already have this event"
         ]  # fmt: skip
 
-    def test_is_counted(self, client: Client) -> None:
+    def test_stored_and_refused_events_are_counted(self, client: Client) -> None:
         client.publish(signed())
         client.publish(signed())
         client.publish(replace(signed(), content="altered"))
 
         assert counts_of(client.agent) == {Metric.EVENTS_STORED: 1, Metric.EVENTS_REFUSED: 1}
+
+    def test_a_key_has_vanished_by_the_time_of_the_ok(self, client: Client) -> None:
+        client.publish(signed(content="before"))
+        wrap = signed(BOB, kind=1059, tags=[["p", public_key_of(ALICE)]])
+        client.publish(wrap)
+        vanish = signed(kind=62, tags=[["relay", "ALL_RELAYS"]], created_at=START + 1)
+
+        assert client.publish(vanish)[2]
+
+        assert client.ids({"authors": [public_key_of(ALICE)]}) == [vanish.id]
+        assert client.agent.events.get(wrap.id) is None
 
     def test_fields_beyond_nip_01_are_not_kept(self, client: Client) -> None:
         event = signed()
@@ -63,7 +74,9 @@ class TestRefused:
             ({"tags": None}, "invalid: tags is not an array"),
         ],
     )
-    def test_what_is_not_valid(self, client: Client, spoil, reason: str) -> None:
+    def test_an_invalid_event_is_refused_with_the_reason(
+        self, client: Client, spoil, reason: str
+    ) -> None:
         event = signed()
 
         answer = client.send("EVENT", {**event.as_dict(), **spoil})
@@ -71,7 +84,7 @@ class TestRefused:
         assert answer == [["OK", event.id, False, reason]]
         assert client.ids({}) == []
 
-    def test_an_older_version(self, client: Client) -> None:
+    def test_an_older_version_is_refused_as_a_duplicate(self, client: Client) -> None:
         client.publish(signed(kind=0, created_at=START))
         older = signed(kind=0, created_at=START - 1)
 
@@ -155,12 +168,12 @@ class TestProtected:
 
         assert self.reason(client).startswith("auth-required: ")
 
-    def test_from_the_author(self, client: Client) -> None:
+    def test_its_author_may_publish_a_protected_event(self, client: Client) -> None:
         client.authenticate(ALICE)
 
         assert client.publish(self.EVENT)[2] is True
 
-    def test_also_when_ephemeral(self, client: Client) -> None:
+    def test_an_ephemeral_event_is_protected_too(self, client: Client) -> None:
         assert client.publish(signed(kind=20000, tags=[["-"]]))[2] is False
 
 

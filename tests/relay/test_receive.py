@@ -41,11 +41,11 @@ class TestUnanswerable:
     @pytest.mark.parametrize(
         ("frame", "reason"),
         [
-            ("", "not JSON"),
-            ("hello", "not JSON"),
-            ("[" * 3000, "not JSON"),
-            ("{}", "not an array that starts with a verb"),
-            ("[1]", "not an array that starts with a verb"),
+            ("", "expected JSON"),
+            ("hello", "expected JSON"),
+            ("[" * 3000, "expected JSON"),
+            ("{}", "expected an array that starts with a verb"),
+            ("[1]", "expected an array that starts with a verb"),
             ('["HELLO"]', "unknown verb 'HELLO'"),
             ('["REQ"]', "REQ without a subscription id"),
             ('["REQ",5,{}]', "REQ without a subscription id"),
@@ -53,7 +53,9 @@ class TestUnanswerable:
             ('["CLOSE"]', "CLOSE without a subscription id"),
         ],
     )
-    def test_gets_a_notice(self, client: Client, frame: str, reason: str) -> None:
+    def test_a_message_without_an_id_gets_a_notice(
+        self, client: Client, frame: str, reason: str
+    ) -> None:
         assert client.send_frame(frame) == [["NOTICE", f"invalid: {reason}"]]
 
     @pytest.mark.parametrize("subscription_id", ["", "x" * 65, "x" * 5000])
@@ -68,7 +70,9 @@ class TestAddressed:
 
     @pytest.mark.parametrize("body", [[], [None], ["x"], [{}], [{"id": 5}], [[1]]])
     @pytest.mark.parametrize("verb", ["EVENT", "AUTH"])
-    def test_events_that_are_none(self, client: Client, verb: str, body: list[object]) -> None:
+    def test_a_body_that_is_no_event_is_refused_by_ok(
+        self, client: Client, verb: str, body: list[object]
+    ) -> None:
         ((kind, id, accepted, reason),) = client.send(verb, *body)
 
         assert (kind, id, accepted) == ("OK", "", False)
@@ -94,7 +98,7 @@ class TestAddressed:
         assert client.send("EVENT", event.as_dict()) == [["OK", event.id, False, reason]]
         assert client.send("REQ", "x", {"#t": ["y" * 1000]}) == [["CLOSED", "x", reason]]
         assert client.send("COUNT", "x", {"#t": ["y" * 1000]}) == [["CLOSED", "x", reason]]
-        assert client.send_frame(" " * 1001) == [["NOTICE", "invalid: not JSON"]]
+        assert client.send_frame(" " * 1001) == [["NOTICE", "invalid: expected JSON"]]
 
     def test_messages_of_exactly_the_limit(self, agent_with: AgentWith) -> None:
         client = Client(agent_with(max_message_length=1000))
@@ -130,7 +134,9 @@ class TestFailures:
 
     @pytest.mark.parametrize("verb", ["EVENT", "REQ", "COUNT", "CLOSE"])
     @pytest.mark.parametrize("error", [RuntimeError, Throttled, Contended])
-    def test_a_failing_store(self, sqlite, clock: Clock, verb: str, error: type) -> None:
+    def test_a_failing_store_gives_an_error_of_the_verb(
+        self, sqlite, clock: Clock, verb: str, error: type
+    ) -> None:
         frame, start = self.frames()[verb]
         agent = make_agent(FaultyEngine(sqlite), clock)
         client = Client(agent)
@@ -144,7 +150,9 @@ class TestFailures:
         assert "RuntimeError" not in answer[-1]
 
     @pytest.mark.parametrize("verb", ["EVENT", "REQ", "COUNT", "CLOSE"])
-    def test_at_every_operation(self, sqlite: SqliteEngine, clock: Clock, verb: str) -> None:
+    def test_a_fault_at_each_operation_gives_an_error_of_the_verb(
+        self, sqlite: SqliteEngine, clock: Clock, verb: str
+    ) -> None:
         frame, start = self.frames()[verb]
         agent = make_agent(FaultyEngine(sqlite), clock)
         client = Client(agent, "first")
@@ -208,7 +216,7 @@ class TestGreeting:
         assert len(challenge[1]) == 32
         assert all(answer[0] != "AUTH" for answer in again)
 
-    def test_before_the_answer(self, agent: Agent) -> None:
+    def test_the_challenge_comes_before_the_answer(self, agent: Agent) -> None:
         client = Client(agent, greeted=False)
 
         kinds = [answer[0] for answer in client.send("REQ", "x", {"kinds": [4]})]

@@ -44,7 +44,7 @@ def store(agent: Agent, number: int, **changes: Any) -> list[Any]:
 
 
 class TestTheWayOfASync:
-    def test_nothing_on_either_side(self, client: Client) -> None:
+    def test_empty_sets_are_reconciled_at_once(self, client: Client) -> None:
         assert client.send("NEG-OPEN", "s", {}, EMPTY) == [["NEG-MSG", "s", EMPTY]]
 
     def test_the_vector_of_one_item(self, agent: Agent, client: Client) -> None:
@@ -72,10 +72,10 @@ class TestTheWayOfASync:
         assert agent.syncs.open_ids("client") == set()
         assert client.send("NEG-MSG", "s", EMPTY) == [["NEG-ERR", "s", "CLOSED"]]
 
-    def test_a_close_of_nothing(self, client: Client) -> None:
+    def test_closing_an_unknown_sync_has_no_answer(self, client: Client) -> None:
         assert client.send("NEG-CLOSE", "s") == []
 
-    def test_an_unknown_sync(self, agent: Agent, client: Client) -> None:
+    def test_a_message_of_an_unknown_sync_gets_closed(self, agent: Agent, client: Client) -> None:
         assert client.send("NEG-MSG", "s", EMPTY) == [["NEG-ERR", "s", "CLOSED"]]
         assert records(agent) == []
 
@@ -190,7 +190,7 @@ class TestFiltersByEvent:
         assert self.open(client, event_id) == ["NEG-ERR", "s", "FILTER_INVALID"]
 
     @pytest.mark.parametrize("given", [None, 7, "hello", "A" * 64, [], [[]], {"ids": ["x"]}])
-    def test_filters_that_are_none(self, client: Client, given: Any) -> None:
+    def test_a_wrong_filter_is_filter_invalid(self, client: Client, given: Any) -> None:
         (answer,) = client.send("NEG-OPEN", "s", given, EMPTY)
 
         assert answer == ["NEG-ERR", "s", "FILTER_INVALID"]
@@ -238,7 +238,7 @@ class TestMalformedMessages:
         assert len(SEALED) == 0
 
     @pytest.mark.parametrize("text", [None, 7, ["61"], {}])
-    def test_what_is_no_text(self, client: Client, text: Any) -> None:
+    def test_a_message_that_is_no_text_closes_the_sync(self, client: Client, text: Any) -> None:
         assert client.send("NEG-OPEN", "s", {}, text) == [["NEG-ERR", "s", "CLOSED"]]
         assert client.send("NEG-MSG", "s", text) == [["NEG-ERR", "s", "CLOSED"]]
 
@@ -247,8 +247,8 @@ class TestMalformedMessages:
         assert client.send("NEG-MSG", "s", "60") == [["NEG-MSG", "s", "61"]]
         assert client.send("NEG-MSG", "s", EMPTY) == [["NEG-MSG", "s", EMPTY]]
 
-    def test_parts_that_are_missing(self, client: Client) -> None:
-        assert client.send("NEG-OPEN", "s") == [["NEG-ERR", "s", "CLOSED"]]
+    def test_a_missing_part_is_an_error_of_the_sync(self, client: Client) -> None:
+        assert client.send("NEG-OPEN", "s") == [["NEG-ERR", "s", "FILTER_INVALID"]]
         assert client.send("NEG-OPEN", "s", {}) == [["NEG-ERR", "s", "CLOSED"]]
         assert client.send("NEG-MSG", "s") == [["NEG-ERR", "s", "CLOSED"]]
         for verb in ("NEG-OPEN", "NEG-MSG", "NEG-CLOSE"):
@@ -262,7 +262,7 @@ class TestMalformedMessages:
         assert records(client.agent) == []
 
     @pytest.mark.parametrize("verb", ["NEG-OPEN", "NEG-MSG"])
-    def test_sixteen_megabytes(self, client: Client, verb: str) -> None:
+    def test_a_huge_message_is_refused_at_little_cost(self, client: Client, verb: str) -> None:
         parts = (verb, "s", {}) if verb == "NEG-OPEN" else (verb, "s")
         frame = orjson.dumps([*parts, "61" + "00" * (16 << 20)]).decode()
         started = time.process_time()
@@ -284,7 +284,7 @@ class TestMalformedMessages:
 
 
 class TestBounds:
-    def test_syncs_of_a_connection(self, agent_with: Any) -> None:
+    def test_a_sync_above_the_limit_of_a_connection_is_refused(self, agent_with: Any) -> None:
         client = Client(agent_with(max_syncs=2))
         for sync_id in ("one", "two", "two"):
             assert client.send("NEG-OPEN", sync_id, {}, EMPTY)[0][0] == "NEG-MSG"
@@ -300,7 +300,7 @@ class TestBounds:
 
         assert client.send("NEG-OPEN", "x", {}, EMPTY) == [["NEG-ERR", "x", "CLOSED"]]
 
-    def test_events_of_a_sync(self, agent_with: Any) -> None:
+    def test_a_set_above_the_limit_is_too_big(self, agent_with: Any) -> None:
         agent = agent_with(max_sync_events=10)
         client = Client(agent)
         store(agent, 10)
@@ -384,7 +384,9 @@ class TestWhatIsKept:
 
         assert agent.engine.get(Table.SESSIONS, "c#client", "n#s") == before
 
-    def test_a_client_that_leaves(self, agent: Agent, client: Client) -> None:
+    def test_the_syncs_of_a_client_that_leaves_are_forgotten(
+        self, agent: Agent, client: Client
+    ) -> None:
         other = Client(agent, "other")
         for each in (client, other):
             each.send("NEG-OPEN", "s", {}, EMPTY)

@@ -185,7 +185,7 @@ class TestAfterADeletion:
 
         assert events[0].id in answer
 
-    def test_another_one_closes(self, client: Client) -> None:
+    def test_after_a_deletion_another_container_closes_the_sync(self, client: Client) -> None:
         self.open(client)
         another_container()
 
@@ -236,7 +236,9 @@ def test_who_opened_it_decides_what_is_private(clock: Clock) -> None:
     assert len(members(client, {})) == 2
 
 
-def test_on_dynamodb(moto_tables: MotoTables, clock: Clock) -> None:
+def test_containers_continue_each_others_syncs_on_dynamodb(
+    moto_tables: MotoTables, clock: Clock
+) -> None:
     agent = make_agent(moto_tables.empty(clock), clock, sync_frame=4096)
     client = Client(agent)
     dice = Dice(1)
@@ -297,7 +299,7 @@ class TestSealedSets:
         assert len(sets) == 1
         assert sets.get(self.sync("b"), START) is not None
 
-    def test_what_goes_when(self) -> None:
+    def test_idle_and_ended_sets_are_forgotten(self) -> None:
         sets = SealedSets()
         for number, name in enumerate("abcd"):
             sets.put(self.sync(name), self.items(1), START + number, 10)

@@ -12,7 +12,7 @@ from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.relay.members import find_members
 from farthing.store.events import EventStore
 from farthing.store.memory import MemoryEngine
-from farthing.store.planner import Allowance, Reader
+from farthing.store.planner import Reader, ScanAllowance
 from farthing.store.postings import id_in, records_of, sort_key
 from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine
@@ -129,7 +129,7 @@ class TestWhatIsRead:
         [{"limit": 3}, {"ids": [hex_id(1)]}, {"#t": ["x"], "#p": ["b" * 64]}],
         ids=str,
     )
-    def test_events_where_they_cannot(
+    def test_events_are_read_where_postings_cannot_decide(
         self, agent: Agent, client: Client, engine: Watched, filter: Any
     ) -> None:
         store_at_once(agent, [made(id=hex_id(number), tags=[["t", "x"], ["p", "b" * 64]])
@@ -170,7 +170,7 @@ class TestPrivateKinds:
         assert members(parties["eve"], {}) == {note.id}
         assert members(parties["eve"], {"ids": [secret.id]}) == set()
 
-    def test_alone_ask_for_authentication(self, client: Client) -> None:
+    def test_private_kinds_alone_ask_for_authentication(self, client: Client) -> None:
         ((kind, _, reason),) = client.send("NEG-OPEN", "s", {"kinds": [4]}, "6100000200")
 
         assert (kind, reason.split(":")[0]) == ("NEG-ERR", "auth-required")
@@ -229,14 +229,14 @@ class TestTheSet:
 
         assert members(client, {}) == ids([new, deletion])
 
-    def test_of_several_pages(self, sqlite: SqliteEngine, clock: Clock) -> None:
+    def test_a_set_of_several_pages_is_complete(self, sqlite: SqliteEngine, clock: Clock) -> None:
         agent = make_agent(sqlite, clock)
         events = [made(created_at=START - number // 3) for number in range(2500)]
         store_at_once(agent, events)
         reader = Reader(sqlite, EventStore(sqlite, NOSTR), 10)  # no bound on what postings can tell
 
-        found = [sk for page in reader.scan(parse_filter({"kinds": [1]}), Allowance(10**6)) or ()
-                 for sk in page.sort_keys]  # fmt: skip
+        pages = reader.scan(parse_filter({"kinds": [1]}), ScanAllowance(10**6)) or ()
+        found = [sk for page in pages for sk in page.sort_keys]
 
         assert sorted(found) == sorted(sort_key(event.created_at, event.id) for event in events)
         assert members(Client(agent), {"authors": ["a" * 64]}) == ids(events)

@@ -3,14 +3,14 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farthing.agent.recover import Span, deliver_again, number_again, push_again, stored_in
+from farthing.agent.recover import Period, deliver_again, number_again, push_again, stored_in
 from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.store.memory import MemoryEngine
 from tests.relay.numbered import Feed, LiveClient
 from tests.relay.world import START, Client, Clock, connections_of, made, make_agent, signed
 
-EVER = Span(0, 2**40)
+EVER = Period(0, 2**40)
 
 
 def store(agent: Agent, clock: Clock, *seconds: int) -> list[Event]:
@@ -24,13 +24,13 @@ def store(agent: Agent, clock: Clock, *seconds: int) -> list[Event]:
     return events
 
 
-def ids(agent: Agent, span: Span) -> set[str]:
-    return {event.id for some in stored_in(agent, span) for event in some}
+def ids(agent: Agent, period: Period) -> set[str]:
+    return {event.id for some in stored_in(agent, period) for event in some}
 
 
 def test_events_are_found_by_when_they_came(agent: Agent, clock: Clock) -> None:
     events = store(agent, clock, 0, 10, 20, 30)
-    assert ids(agent, Span(START + 10, START + 20)) == {events[1].id, events[2].id}
+    assert ids(agent, Period(START + 10, START + 20)) == {events[1].id, events[2].id}
 
 
 def test_one_that_was_sent_again_since_came_when_it_came(agent: Agent, clock: Clock) -> None:
@@ -38,16 +38,16 @@ def test_one_that_was_sent_again_since_came_when_it_came(agent: Agent, clock: Cl
     clock.now = START + 500
     agent.events.save(event)  # a duplicate, whose postings are written anew
 
-    assert ids(agent, Span(START + 10, START + 20)) == {event.id}
-    assert ids(agent, Span(START + 400, START + 600)) == set()
+    assert ids(agent, Period(START + 10, START + 20)) == {event.id}
+    assert ids(agent, Period(START + 400, START + 600)) == set()
 
 
 @settings(max_examples=30, deadline=None)
 @given(
     seconds=st.lists(st.integers(0, 50), max_size=30),
-    span=st.tuples(st.integers(0, 50), st.integers(0, 50)),
+    period=st.tuples(st.integers(0, 50), st.integers(0, 50)),
 )
-def test_as_a_look_at_every_event_finds_them(seconds: list[int], span: tuple[int, int]) -> None:
+def test_as_a_look_at_every_event_finds_them(seconds: list[int], period: tuple[int, int]) -> None:
     clock = Clock()
     agent = make_agent(MemoryEngine(clock=clock), clock)
     wanted = set()
@@ -55,10 +55,10 @@ def test_as_a_look_at_every_event_finds_them(seconds: list[int], span: tuple[int
         clock.now = START + second
         event = made(created_at=START - number)
         agent.events.save(event)
-        if span[0] <= second <= span[1]:
+        if period[0] <= second <= period[1]:
             wanted.add(event.id)
 
-    assert ids(agent, Span(START + span[0], START + span[1])) == wanted
+    assert ids(agent, Period(START + period[0], START + period[1])) == wanted
 
 
 class TestNumbers:
@@ -74,9 +74,9 @@ class TestNumbers:
         ]  # fmt: skip
         assert number_again(agent, EVER) == 0
 
-    def test_of_a_span_only(self, agent: Agent, clock: Clock) -> None:
+    def test_only_events_of_the_period_are_numbered(self, agent: Agent, clock: Clock) -> None:
         events = store(agent, clock, 0, 10)
-        assert number_again(agent, Span(START + 5, START + 15)) == 1
+        assert number_again(agent, Period(START + 5, START + 15)) == 1
         assert agent.changes.numbers_of(each.id for each in events) == {events[1].id: 1}
 
     def test_more_than_a_commit_holds(self, clock: Clock) -> None:
@@ -92,7 +92,7 @@ def test_a_subscription_gets_what_it_was_not_sent(agent: Agent, clock: Clock) ->
     client.send("REQ", "x", {"kinds": [1], "limit": 0})
     lost, later = store(agent, clock, 10, 60)
 
-    assert deliver_again(agent, Span(START + 10, START + 20)) == 1
+    assert deliver_again(agent, Period(START + 10, START + 20)) == 1
 
     sent = [frame[2]["id"] for frame in connections_of(agent).take(client.id)]
     assert sent == [lost.id]

@@ -96,7 +96,7 @@ def _start_anew(engine: Engine) -> None:
     engine.write(Delete(Table.SESSIONS, "s#me#x", "s"))
 
 
-def test_the_same_on_dynamodb(mirror: MirroringEngine) -> None:
+def test_the_latest_message_wins_in_any_order_on_dynamodb(mirror: MirroringEngine) -> None:
     sent = [("REQ", 10), ("CLOSE", 20), ("REQ", 30)]
     for handled in permutations(sent):
         open_ones = Subscriptions(mirror, LIFE, PARSED)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from farthing.context import Agent, Kept
-from farthing.handlers.streams import arrivals, new_entries, new_events
+from farthing.handlers.streams import arrivals, new_entries, placed_events
 from farthing.relay.fan_out import push_changes
 from farthing.relay.sequence import number_all, number_events
 from farthing.store import changes, events
@@ -151,8 +151,8 @@ class TestLog:
 
         assert agent.changes.last_number() == 5
         assert ticks.changes.last_number() == 3
-        assert ticks.changes.number_of(hex_id(2)) == 3
-        assert ticks.changes.number_of(hex_id(3)) is None
+        assert ticks.changes.numbers_of([hex_id(2)]).get(hex_id(2)) == 3
+        assert ticks.changes.numbers_of([hex_id(3)]).get(hex_id(3)) is None
 
     def test_authors_are_listed_by_the_beginning_of_their_keys(
         self, agent: Agent, ticks: Kept[Tick]
@@ -181,7 +181,7 @@ def test_stream_records_are_told_apart(sqlite: SqliteEngine, clock: Any) -> None
     number_all(agent, arrivals(records))
     behind = records_of(sqlite.stream_after(len(records), 100), ARN)["Records"]
 
-    assert new_events(records) == {NOSTR: [note], TICKS: [other, version]}
+    assert placed_events(records).events == {NOSTR: [note], TICKS: [other, version]}
     assert new_entries(behind) == {
         NOSTR: [Change(1, note.id, note.pubkey, 1)],
         TICKS: [Change(1, other.id, AUTHORS[0], 1), Change(2, version.id, AUTHORS[0], 10000)],

@@ -117,13 +117,15 @@ class TestRefused:
             ),
         ],
     )
-    def test_with_its_reason(self, agent_with, settings, filters, reason: str) -> None:
+    def test_a_wrong_req_is_refused_with_its_reason(
+        self, agent_with, settings, filters, reason: str
+    ) -> None:
         client = Client(agent_with(**settings))
 
         assert client.send("REQ", "x", *filters) == [["CLOSED", "x", reason]]
         assert live(client.agent, signed()) == []
 
-    def test_too_many_subscriptions(self, agent_with: AgentWith) -> None:
+    def test_a_subscription_above_the_limit_is_refused(self, agent_with: AgentWith) -> None:
         client = Client(agent_with(max_subscriptions=2))
         for id in ("a", "b"):
             client.send("REQ", id, {})
@@ -147,7 +149,7 @@ class TestRefused:
         assert client.send("REQ", "c", {"kinds": kinds}) == [["EOSE", "c"]]
         assert sorted(live(client.agent, signed())) == ["c"]
 
-    def test_bytes_in_subscriptions(self, agent_with: AgentWith) -> None:
+    def test_filters_above_the_limit_of_bytes_are_refused(self, agent_with: AgentWith) -> None:
         """However few values they are."""
         client = Client(agent_with(max_live_bytes=1000))
         large = {"#t": ["x" * 600]}
@@ -161,7 +163,7 @@ class TestRefused:
         client.send("CLOSE", "a")
         assert client.send("REQ", "b", large) == [["EOSE", "b"]]
 
-    def test_too_broad(self, agent_with: AgentWith) -> None:
+    def test_a_filter_that_reads_too_much_is_refused(self, agent_with: AgentWith) -> None:
         client = Client(agent_with(max_scan=3))
         publish(client, 5)
 
@@ -206,7 +208,9 @@ class TestPrivate:
     @pytest.mark.parametrize(
         ("reader", "readable"), [(None, False), (OWNER, False), (ALICE, True), (BOB, True)]
     )
-    def test_who_reads_them(self, client, letter, reader: bytes | None, readable: bool) -> None:
+    def test_only_author_and_recipient_read_a_private_event(
+        self, client, letter, reader: bytes | None, readable: bool
+    ) -> None:
         if reader:
             client.authenticate(reader)
 

@@ -7,7 +7,7 @@ import pytest
 from farthing.agent import upkeep
 from farthing.agent.announce import RENEW_SECONDS, announce_routes
 from farthing.agent.follows import newest
-from farthing.agent.upkeep import DUTIES, keep_up
+from farthing.agent.upkeep import DUTIES, run_duties
 from farthing.context import Agent
 from farthing.ilp.fees import TYPICAL_AMOUNT
 from farthing.nostr.kinds import Kind
@@ -101,11 +101,11 @@ def test_a_route_that_no_packet_could_take_is_not_offered(agent: Agent, change: 
 
 def test_a_round_does_every_duty(agent: Agent) -> None:
     with_routes(agent, *ROUTES)
-    done = keep_up(agent)
+    done = run_duties(agent)
     assert list(done) == [duty.__name__ for duty in DUTIES]
-    assert done["say_who_we_are"] == "published 1 events of our own"
+    assert done["publish_announcements"] == "published 1 events of our own"
     assert done["offer_routes"] == "announced our routes"
-    assert keep_up(agent)["say_who_we_are"] == "published 0 events of our own"
+    assert run_duties(agent)["publish_announcements"] == "published 0 events of our own"
 
 
 def test_a_duty_that_fails_keeps_no_other_from_being_done(
@@ -116,7 +116,7 @@ def test_a_duty_that_fails_keeps_no_other_from_being_done(
 
     monkeypatch.setattr(upkeep, "gather", broken)
     with_routes(agent, *ROUTES)
-    done = keep_up(agent)
-    assert done["see_what_followed_agents_say"] == "failed"
+    done = run_duties(agent)
+    assert done["gather_announcements"] == "failed"
     assert done["offer_routes"] == "announced our routes"
     assert counts_of(agent)[Metric.INTERNAL_ERRORS] == 1

@@ -19,8 +19,9 @@ from farthing.relay.receive import receive
 from farthing.relay.verbs import VERBS
 from farthing.settings import Settings
 from farthing.store.attributes import unmarshal, unmarshal_key
-from farthing.store.dynamodb import DynamoDBEngine, create_tables
+from farthing.store.dynamodb import DynamoDBEngine
 from farthing.store.table import Delete, Engine, Table
+from tests.store.tables import create_tables
 
 START = 1_700_000_000
 OWNER = bytes([1] * 32)
@@ -41,6 +42,7 @@ class RecordingConnections:
     """Clients that take every frame, unless a test says what becomes of theirs."""
 
     carries_replies = True
+    frames_fail_alone = True
 
     def __init__(self) -> None:
         self.posted: list[tuple[str, Any]] = []

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from moto import mock_aws
 
-from farthing.store.dynamodb import DynamoDBEngine, create_tables
+from farthing.store.dynamodb import DynamoDBEngine
 from farthing.store.memory import MemoryEngine
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Engine
+from tests.store.tables import create_tables
 
 REGION = "eu-central-1"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}

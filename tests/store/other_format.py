@@ -61,6 +61,10 @@ class TickFilter:
     until: int | None = None
     limit: int | None = None
 
+    @property
+    def is_of_ids_alone(self) -> bool:
+        return self.ids is not None and self == TickFilter(ids=self.ids, limit=self.limit)
+
     def has_author(self, pubkey: str) -> bool:
         return self.authors is None or any(map(pubkey.startswith, self.authors))
 

@@ -91,7 +91,9 @@ class TestValues:
 
     @pytest.mark.usefixtures("strict")
     @pytest.mark.parametrize("value", [{1, 2}, [object()], {"a": {1: 2}}, object()])
-    def test_others_are_refused(self, engine: Engine, fresh: Fresh, value: Any) -> None:
+    def test_values_of_other_types_are_refused(
+        self, engine: Engine, fresh: Fresh, value: Any
+    ) -> None:
         pk = fresh()
         with pytest.raises(TypeError):
             engine.write(Put(LEDGER, pk, "a", {"value": value}))
@@ -157,11 +159,11 @@ class TestRefusals:
                 engine.write(write)
 
     def test_adding_to_what_is_assigned(self, engine: Engine, fresh: Fresh) -> None:
-        with pytest.raises(ValueError, match="either"):
+        with pytest.raises(ValueError, match="got both"):
             engine.write(Add(LEDGER, fresh(), "a", {"n": 1}, {"n": 2}))
 
     @pytest.mark.usefixtures("strict")
-    def test_items_above_400_kilobytes(self, engine: Engine, fresh: Fresh) -> None:
+    def test_an_item_above_400_kilobytes_is_refused(self, engine: Engine, fresh: Fresh) -> None:
         pk = fresh()
         engine.write(Put(LEDGER, pk, "a", {"fits": "x" * 390_000}))
         engine.write(Delete(LEDGER, pk, "a"))
@@ -174,7 +176,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match="limit"):
             engine.query(Query(LEDGER, fresh(), limit=0))
 
-    def test_conditions_in_a_batch(self, engine: Engine, fresh: Fresh) -> None:
+    def test_a_condition_in_a_batch_is_refused(self, engine: Engine, fresh: Fresh) -> None:
         with pytest.raises(ValueError, match="condition"):
             engine.write_batch([Put(LEDGER, fresh(), "a", {}, Absent())])
 
@@ -307,7 +309,7 @@ class TestConditions:
 
     @pytest.mark.usefixtures("faithful")
     @pytest.mark.parametrize("case", MISTYPED_HOLDING, ids=lambda case: repr(case[0]))
-    def test_tell_types_apart(
+    def test_conditions_tell_types_apart(
         self, engine: Engine, fresh: Fresh, case: tuple[Condition, set[int]]
     ) -> None:
         condition, held = case
@@ -354,7 +356,7 @@ class TestConditions:
 
 
 class TestTransactions:
-    def test_all_or_nothing(self, engine: Engine, fresh: Fresh) -> None:
+    def test_a_transaction_writes_all_or_nothing(self, engine: Engine, fresh: Fresh) -> None:
         pk = fresh()
         engine.write(Put(EVENTS, pk, "old", {"id": "1"}))
         engine.write(Put(LEDGER, pk, "balance", {"n": 10}))
@@ -382,7 +384,7 @@ class TestTransactions:
         assert engine.get(LEDGER, pk, "balance") == {"n": 15, "by": "x"}
         assert engine.get(LEDGER, pk, "more") is None
 
-    def test_of_nothing(self, engine: Engine) -> None:
+    def test_an_empty_transaction_succeeds(self, engine: Engine) -> None:
         engine.transact([])
 
     def test_of_a_hundred_and_no_more(self, engine: Engine, fresh: Fresh) -> None:
@@ -408,7 +410,7 @@ class TestTransactions:
 
     def test_keep_to_durable_or_volatile_tables(self, engine: Engine, fresh: Fresh) -> None:
         pk = fresh()
-        with pytest.raises(ValueError, match="span"):
+        with pytest.raises(ValueError, match="durable or only volatile"):
             engine.transact([Put(LEDGER, pk, "a", {}), Put(SESSIONS, pk, "a", {})])
         engine.transact([Put(SESSIONS, pk, "a", {}), Put(SESSIONS, pk, "b", {})])
 
@@ -429,7 +431,7 @@ class TestTransactions:
 
 
 class TestBatches:
-    def test_larger_than_one_request(self, engine: Engine, fresh: Fresh) -> None:
+    def test_a_batch_may_be_larger_than_one_request(self, engine: Engine, fresh: Fresh) -> None:
         pk = fresh()
         engine.write_batch([Put(POSTINGS, pk, f"{n:03}", {"n": n}) for n in range(130)])
         engine.write_batch([Delete(POSTINGS, pk, f"{n:03}") for n in range(0, 130, 2)])
@@ -437,7 +439,7 @@ class TestBatches:
         assert found == {(pk, f"{n:03}"): {"n": n} for n in range(1, 130, 2)}
 
     @pytest.mark.usefixtures("faithful")
-    def test_of_several_tables(self, engine: Engine, fresh: Fresh) -> None:
+    def test_a_batch_may_name_several_tables(self, engine: Engine, fresh: Fresh) -> None:
         pk = fresh()
         engine.write_batch([Put(table, pk, "a", {"n": 1}) for table in Table])
         assert [engine.get(table, pk, "a") for table in Table] == [{"n": 1}] * len(Table)
@@ -461,7 +463,7 @@ class TestBatches:
         keys = iter([(pk, "a")] * 150 + [(pk, "b")])
         assert engine.get_many(POSTINGS, keys) == {(pk, "a"): {"n": 1}}
 
-    def test_of_nothing(self, engine: Engine) -> None:
+    def test_empty_batches_and_reads_succeed(self, engine: Engine) -> None:
         engine.write_batch([])
         assert engine.get_many(POSTINGS, []) == {}
         assert engine.query_many([]) == []
@@ -572,7 +574,7 @@ class TestQueries:
         keys = [(pk, sk) for pk in pks for sk in ('"', "$", "nothing")]
         assert engine.get_many(POSTINGS, keys) == {key: item for key in keys if key[1] != "nothing"}
 
-    def test_side_by_side(self, engine: Engine, fresh: Fresh) -> None:
+    def test_queries_side_by_side_answer_in_their_order(self, engine: Engine, fresh: Fresh) -> None:
         pks = [fresh() for _ in range(20)]
         engine.write_batch([Put(POSTINGS, pk, "a", {"pk ": pk}) for pk in pks])
         pages = engine.query_many([Query(POSTINGS, pk) for pk in pks])
@@ -639,7 +641,7 @@ class TestTogether:
 
         assert nested(3) == 4**3
 
-    def test_an_error_comes_out(self, engine: Engine, fresh: Fresh) -> None:
+    def test_the_error_of_one_call_is_raised(self, engine: Engine, fresh: Fresh) -> None:
         pk = fresh()
         engine.write(Put(LEDGER, pk, "a", {}))
         with pytest.raises(ConditionFailed):

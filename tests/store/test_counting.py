@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from farthing.store.attributes import item_size, value_size
-from farthing.store.counting import Cost, CountingEngine
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import (
     Absent,
@@ -21,6 +20,7 @@ from farthing.store.table import (
     Table,
     TransactionCancelled,
 )
+from infra.costs.counting import Cost, CountingEngine
 
 LEDGER, POSTINGS = Table.LEDGER, Table.POSTINGS
 
@@ -64,10 +64,10 @@ class TestSizes:
             ([[]], 3 + 3 + 1),
         ],
     )
-    def test_of_values(self, value: object, size: int) -> None:
+    def test_values_have_dynamodbs_sizes(self, value: object, size: int) -> None:
         assert value_size(value) == size
 
-    def test_of_an_item(self) -> None:
+    def test_an_item_has_dynamodbs_size(self) -> None:
         # pk + 5, sk + 1, id + 4, tags + (3 + 2 elements + 1 + 2)
         assert item_size("äbcd", "1", {"id": b"1234", "tags": ["e", "fg"]}) == 7 + 3 + 6 + 12
 
@@ -106,7 +106,7 @@ class TestReads:
         engine.query_many([Query(LEDGER, "p"), Query(LEDGER, "p", limit=1)])
         assert engine.reset() == Cost(2, 3 + 1, 0, 1)
 
-    def test_nothing_costs_nothing(self, engine: CountingEngine) -> None:
+    def test_empty_requests_cost_nothing(self, engine: CountingEngine) -> None:
         engine.get_many(LEDGER, [])
         engine.query_many([])
         engine.write_batch([])

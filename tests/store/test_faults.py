@@ -132,7 +132,7 @@ def name_of(value: object) -> str:
 
 class TestSingleCalls:
     @pytest.mark.parametrize("fault", [*THROTTLES, *LOSSES], ids=name_of)
-    def test_reads_are_repeated(
+    def test_a_failed_read_is_repeated(
         self, dynamodb: DynamoDBEngine, wire: Wire, fault: Exception
     ) -> None:
         wire.answers = [fault, fault, {"Item": marshal(PUT.item) | marshal_key("p", "s")}]
@@ -443,7 +443,7 @@ class TestFaultyEngine:
         with pytest.raises(Crash):
             careless()
 
-    def test_a_seed_decides(self, inner: SqliteEngine) -> None:
+    def test_a_seed_decides_which_calls_fail(self, inner: SqliteEngine) -> None:
         def run(seed: int) -> list[bool]:
             faulty = FaultyEngine(inner, seeded(seed, 0.5, [Fault(Throttled)]))
             failed = []

@@ -1,19 +1,30 @@
 """What only the SQLite engine does: group commit, the outbox, deferred batches, and staying right
 across crashes."""
 
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from farthing.store import sqlite_checkpoint, sqlite_layout
+from farthing.store import sqlite_checkpoint, sqlite_layout, sqlite_outbox
+from farthing.store.changes import Arrival, ChangeLog
+from farthing.store.events import EventStore
+from farthing.store.memory import MemoryEngine
 from farthing.store.postings import Lists
 from farthing.store.spaces import NOSTR
-from farthing.store.sqlite import OutboxChange, SqliteEngine
+from farthing.store.sqlite import SqliteEngine
+from farthing.store.sqlite_items import encode_item
+from farthing.store.sqlite_outbox import OutboxChange
+from farthing.store.sqlite_transactions import Transaction
 from farthing.store.table import (
     EXPIRES,
     Absent,
@@ -319,6 +330,54 @@ class TestOutbox:
         ]
         assert [change.sequence for change in sqlite.stream_after(2, 2)] == [3, 4]
 
+    def test_what_memory_has_is_what_the_file_has(
+        self, sqlite: SqliteEngine, reopened: Callable[[], SqliteEngine]
+    ) -> None:
+        event = made()
+        EventStore(sqlite, NOSTR).save(event)
+        sqlite.write_batch([Put(EVENTS, "p", "a", {"tuple": (1, 2), "b": b"x"})])
+        sqlite.write(Put(EVENTS, "p", "a", {"n": 1}))
+        from_file = reopened().stream_after(0, 10)
+        assert len(sqlite._file.recent.after(0, 10)) == len(from_file) == 3
+        assert sqlite.stream_after(0, 10) == from_file
+        assert sqlite.stream_after(1, 1) == from_file[1:2]
+
+    def test_what_another_process_writes_comes_in_its_place(
+        self, sqlite: SqliteEngine, reopened: Callable[[], SqliteEngine]
+    ) -> None:
+        other = reopened()
+        for name, engine in enumerate((sqlite, sqlite, other, sqlite, other)):
+            engine.write(Put(EVENTS, "p", str(name), {}))
+        seen, at = [], 0
+        while changes := sqlite.stream_after(at, 2):
+            seen += [change.sk for change in changes]
+            at = changes[-1].sequence
+        assert seen == ["0", "1", "2", "3", "4"]
+        assert [change.sk for change in sqlite.stream_after(0, 10)] == seen
+        assert [change.sk for change in sqlite.stream_after(3, 10)] == seen[3:]
+
+    def test_memory_keeps_no_more_than_it_may(
+        self, sqlite: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite_outbox, "_MOST_CHANGES", 3)
+        for n in range(5):
+            sqlite.write(Put(EVENTS, "p", str(n), {}))
+        assert sqlite._file.recent.after(0, 10) == []
+        assert [change.sk for change in sqlite._file.recent.after(2, 10)] == ["2", "3", "4"]
+        assert [change.sk for change in sqlite.stream_after(0, 10)] == list("01234")
+        monkeypatch.setattr(sqlite_outbox, "_MOST_BYTES", 1)
+        sqlite.write(Put(EVENTS, "p", "5", {}))
+        assert sqlite._file.recent.after(5, 10) == []
+
+    def test_what_is_not_committed_is_not_streamed(self, sqlite: SqliteEngine) -> None:
+        def fail(connection: sqlite3.Connection) -> None:
+            raise sqlite3.OperationalError("disk full")
+
+        sqlite._file.defer(Transaction(upkeep=fail))
+        with pytest.raises(StoreError):
+            sqlite.write(Put(EVENTS, "p", "a", {}))
+        assert sqlite.stream_after(0, 10) == []
+
     def test_what_changes_nothing_leaves_no_record(self, sqlite: SqliteEngine) -> None:
         sqlite.write(Put(EVENTS, "p", "a", {"n": 1, "m": 2}))
         sqlite.write(Put(EVENTS, "p", "a", {"m": 2, "n": 1}))
@@ -337,7 +396,7 @@ class TestOutbox:
         sqlite.write(Put(EVENTS, "p", "a", {}))
         assert calls == [None]
 
-    def test_positions_are_file(
+    def test_positions_of_consumers_survive_a_restart(
         self, sqlite: SqliteEngine, reopened: Callable[[], SqliteEngine]
     ) -> None:
         for n in range(5):
@@ -423,34 +482,49 @@ class TestSnapshot:
             assert read() == before == [{"n": 1}, {}, ["1"]]
         assert read() == [{"n": 2}, {("a", "2"): {}}, ["1", "2"]]
 
-    def test_it_begins_at_once(self, sqlite: SqliteEngine) -> None:
+    def test_a_snapshot_shows_no_later_write(self, sqlite: SqliteEngine) -> None:
         with sqlite.snapshot():
             sqlite.write(Put(Table.LEDGER, "a", "1", {}))
             assert sqlite.get(Table.LEDGER, "a", "1") is None
 
 
-class TestLayout:
-    """A file whose postings have ten digits of time, as they had before the second format."""
+def older_file(
+    directory: Path, layout: int, rows: Iterable[tuple[Table, str, str, dict[str, Any]]]
+) -> None:
+    """A file as versions before the third layout have written it."""
+    directory.mkdir(exist_ok=True)
+    with closing(sqlite3.connect(directory / "farthing.db")) as file:
+        file.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        file.execute("PRAGMA journal_mode = WAL")
+        for table in (table for table in Table if table is not SESSIONS):
+            kind = "" if table in (EVENTS, LEDGER) else " WITHOUT ROWID"
+            file.execute(
+                f"CREATE TABLE {table} (pk TEXT NOT NULL, sk TEXT NOT NULL, item BLOB NOT NULL,"
+                f" expires INTEGER, PRIMARY KEY (pk, sk)){kind}"
+            )
+            file.execute(
+                f"CREATE INDEX {table}_expires ON {table} (expires) WHERE expires IS NOT NULL"
+            )
+        for table, pk, sk, item in rows:
+            row = pk, sk, encode_item(item), item.get(EXPIRES)
+            file.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", row)
+        file.execute(f"PRAGMA user_version = {layout}")
+        file.commit()
 
+
+class TestLayout:
     NARROW = tuple(f"{2**40 - 1 - number:010x}{number:064x}" for number in range(7))
     WIDE = tuple(f"{2**64 - 1 - number:016x}{number:064x}" for number in range(7))
 
-    def narrow_file(self, directory: Path, clock: Clock, sort_keys: list[str]) -> None:
-        engine = SqliteEngine(directory, clock=clock)
-        lists = ("a#x", "z#1")
-        engine.write_batch([Put(POSTINGS, pk, sk, {"k": 1}) for pk in lists for sk in sort_keys])
-        engine.write(Put(EVENTS, "e", "e", {"j": "{}"}))
-        engine.close()
-        with closing(sqlite3.connect(directory / "farthing.db")) as file:
-            file.execute("PRAGMA user_version = 0")
-
     @pytest.mark.parametrize("done", [0, 3, 7])
-    def test_an_older_file_is_brought_to_todays_layout(
-        self, directory: Path, clock: Clock, reopened, monkeypatch, done: int
+    def test_postings_with_ten_digits_of_time(
+        self, directory: Path, reopened, monkeypatch, done: int
     ) -> None:
-        """Also one of which some was done already, when the process died."""
+        """Also in a file of which some was done already, when the process died."""
         monkeypatch.setattr(sqlite_layout, "_ROWS_AT_ONCE", 4)
-        self.narrow_file(directory, clock, [*self.WIDE[:done], *self.NARROW[done:]])
+        sort_keys = [*self.WIDE[:done], *self.NARROW[done:]]
+        rows = [(POSTINGS, pk, sk, {"k": 1}) for pk in ("a#x", "z#1") for sk in sort_keys]
+        older_file(directory, 0, [*rows, (EVENTS, "e", "e", {"j": "{}"})])
 
         engine = reopened()
 
@@ -460,24 +534,100 @@ class TestLayout:
             assert all(row.item == {"k": 1} for row in rows)
         assert engine.get(EVENTS, "e", "e") == {"j": "{}"}
 
-    def test_lists_that_were_spread_are_one(self, directory: Path, clock: Clock) -> None:
-        engine = SqliteEngine(directory, clock=clock)
+    def test_lists_that_were_spread_are_one(self, directory: Path, reopened) -> None:
         event = made(kind=7)
         keys = Lists(NOSTR, 8).keys(event) + Lists(NOSTR, 8).keys(made(kind=70))
-        engine.write_batch([Put(POSTINGS, pk, sk, {"k": 1}) for pk, sk in keys])
-        engine.close()
-        with closing(sqlite3.connect(directory / "farthing.db")) as file:
-            file.execute("PRAGMA user_version = 1")
+        older_file(directory, 1, [(POSTINGS, pk, sk, {"k": 1}) for pk, sk in keys])
 
-        again = SqliteEngine(directory, clock=clock)
+        again = reopened()
 
         for pk, sk in Lists(NOSTR, again.shards).keys(event):
             assert again.get(POSTINGS, pk, sk) == {"k": 1}, pk
         assert len(again.query(Query(POSTINGS, "z#0")).rows) == 2
         assert len(again.query(Query(POSTINGS, "k#7#0")).rows) == 1
-        again.close()
 
-    def test_it_is_done_once(self, directory: Path, clock: Clock, reopened) -> None:
+    def everything(self) -> list[tuple[Table, str, str, dict[str, Any]]]:
+        """What a relay has stored: events, postings, numbers, and what has no form of its own."""
+        memory = MemoryEngine()
+        store, log = EventStore(memory, NOSTR), ChangeLog(memory)
+        events = [made(tags=[["t", str(number)]]) for number in range(30)]
+        for event in [*events, made(kind=0), made(kind=10002, tags=[["t", '"$x"']])]:
+            store.save(event)
+        store.save(made(kind=1, tags=[["expiration", "99999999999"]]))
+        store.remove(events[0].id)
+        log.append(0, [Arrival(event.id, event.pubkey, event.kind) for event in events])
+        memory.write(Put(LEDGER, "a", "b", {"n": 1}))
+        memory.write(Put(EVENTS, "x" + "0" * 64, "xe", {"j": "{}", "n": b"1"}))
+        return [
+            (table, pk, sk, dict(item))
+            for table in Table
+            if table is not SESSIONS
+            for (its_table, pk), partition in memory._partitions.items()
+            if its_table is table
+            for sk, item in partition.items.items()
+        ]
+
+    def test_rows_of_an_older_file_are_packed(self, directory: Path, reopened) -> None:
+        rows = self.everything()
+        older_file(directory, 2, rows)
+
+        engine = reopened()
+
+        for table, pk, sk, item in rows:
+            assert engine.get(table, pk, sk) == item, (table, pk)
+            assert engine.get_many(table, [(pk, sk)]) == {(pk, sk): item}
+            assert (sk, item) in engine.query(Query(table, pk)).rows
+        with closing(sqlite3.connect(directory / "farthing.db")) as file:
+            counts = {
+                table: file.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+                for table in (EVENTS, POSTINGS, Table.CHANGES)
+            }
+            assert counts == {table: sum(row[0] is table for row in rows) for table in counts}
+            plain = "SELECT count(*) FROM postings WHERE typeof(pk) = 'text'"
+            assert file.execute(plain).fetchone() == (0,)
+            older = "SELECT count(*) FROM sqlite_master WHERE name LIKE 'older%'"
+            assert file.execute(older).fetchone() == (0,)
+
+    @pytest.mark.parametrize("commits", range(1, 40, 6))
+    def test_a_migration_that_was_killed_goes_on(self, directory: Path, commits: int) -> None:
+        """After any of its commits: nothing is lost, nothing is there twice."""
+        rows = self.everything()
+        older_file(directory, 2, rows)
+        code = (
+            "import os, sys; from pathlib import Path\n"
+            "from farthing.store import sqlite, sqlite_layout, sqlite_rows\n"
+            "sqlite_layout._ROWS_AT_ONCE = 7\n"
+            "put, left = sqlite_rows.put, [int(sys.argv[2])]\n"
+            "def counted(*arguments):\n"
+            "    put(*arguments)\n"
+            "    left[0] -= 1\n"
+            "    if not left[0]: os.kill(os.getpid(), 9)\n"
+            "sqlite_rows.put = counted\n"
+            "sqlite.SqliteEngine(Path(sys.argv[1]))\n"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", code, str(directory), str(commits)],
+            env={"PYTHONPATH": os.pathsep.join(sys.path)},
+            check=False,
+        )
+        assert ended.returncode in (0, -signal.SIGKILL)
+
+        engine = SqliteEngine(directory)
+
+        try:
+            for table, pk, sk, item in rows:
+                assert engine.get(table, pk, sk) == item
+            assert all(
+                len(engine.query(Query(POSTINGS, pk)).rows)
+                == sum(row[0] is POSTINGS and row[1] == pk for row in rows)
+                for pk in {row[1] for row in rows if row[0] is POSTINGS}
+            )
+        finally:
+            engine.close()
+
+    def test_a_migrated_file_has_todays_layout(
+        self, directory: Path, clock: Clock, reopened
+    ) -> None:
         reopened()
         with closing(sqlite3.connect(directory / "farthing.db")) as file:
             assert file.execute("PRAGMA user_version").fetchone() == (sqlite_layout.LAYOUT,)
@@ -491,6 +641,39 @@ class TestLayout:
 
         with pytest.raises(sqlite_layout.NewerLayout, match="got layout 99"):
             reopened()
+
+
+class TestPages:
+    @pytest.mark.parametrize("backward", [False, True])
+    def test_a_later_page_takes_no_more_steps_than_an_early_one(
+        self, sqlite: SqliteEngine, backward: bool
+    ) -> None:
+        rows = [
+            Put(POSTINGS, "list", f"{n:080x}", {"k": 1, "p": "a" * 64, "w": n}) for n in range(3000)
+        ]
+        for start in range(0, len(rows), 25):
+            sqlite.write_batch(rows[start : start + 25], deferred=True)
+        sqlite.flush()
+        steps = 0
+
+        def count() -> int:
+            nonlocal steps
+            steps += 1
+            return 0
+
+        sqlite._file.reader.set_progress_handler(count, 20)
+        taken, after, found = [], None, 0
+        while after is not None or not taken:
+            steps = 0
+            query = Query(
+                POSTINGS, "list", low="0", high="f", limit=500, after=after, backward=backward
+            )
+            page = sqlite.query(query)
+            taken.append(steps)
+            after, found = page.after, found + len(page.rows)
+
+        assert found == 3000
+        assert max(taken) <= 1.2 * taken[0]
 
 
 class TestCheckpoints:
@@ -544,6 +727,45 @@ class TestCheckpoints:
 
         assert (directory / "farthing.db-wal").stat().st_size <= 4 * size
 
+    def test_its_space_is_given_back_once_commits_have_ended(
+        self, sqlite: SqliteEngine, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite_checkpoint, "_SMALL", 10)
+        monkeypatch.setattr(sqlite_checkpoint, "_QUIET_SECONDS", 0.05)
+        cut = threading.Event()
+        cut_off = sqlite_checkpoint.cut_off_log
+
+        def noting(connection: sqlite3.Connection) -> bool:
+            done = cut_off(connection)
+            if done:
+                cut.set()
+            return done
+
+        monkeypatch.setattr(sqlite_checkpoint, "cut_off_log", noting)
+        log = directory / "farthing.db-wal"
+
+        for number in range(2):  # it grows, and is cut off, again
+            cut.clear()
+            for _ in range(15):
+                sqlite.write(Put(LEDGER, "p", str(number), {"t": "x" * 5000}))
+            assert cut.wait(10)
+            assert log.stat().st_size == 0
+
+        assert len(sqlite.query(Query(LEDGER, "p")).rows) == 2
+
+    def test_a_reader_is_not_waited_for(self, sqlite: SqliteEngine, directory: Path) -> None:
+        sqlite.write(Put(LEDGER, "p", "one", {"n": 1}))
+        path = directory / "farthing.db"
+        with (
+            closing(sqlite3.connect(path)) as reader,
+            closing(sqlite3.connect(path, timeout=0)) as mine,
+        ):
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM ledger").fetchall()
+            assert not sqlite_checkpoint.cut_off_log(mine)
+            reader.execute("COMMIT")
+            assert sqlite_checkpoint.cut_off_log(mine)
+
     def test_a_commit_does_it_all_where_the_thread_cannot(
         self, sqlite: SqliteEngine, monkeypatch, copied_by: list[tuple[str, int]]
     ) -> None:
@@ -563,3 +785,30 @@ class TestCheckpoints:
         rows = reopened().query(Query(LEDGER, "p")).rows
 
         assert max(row.item["n"] for row in rows) == written - 1
+
+    def test_closing_while_it_copies_ends_the_thread(
+        self, sqlite: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        copying, is_closing = threading.Event(), threading.Event()
+        checkpoints = sqlite._file._checkpoints
+
+        class Wanted(threading.Event):
+            def set(self) -> None:
+                super().set()
+                if checkpoints._closing:
+                    is_closing.set()
+
+        def slow(_connection: sqlite3.Connection) -> int:
+            copying.set()
+            assert is_closing.wait(60)
+            return 0
+
+        checkpoints._wanted = Wanted()
+        monkeypatch.setattr(sqlite_checkpoint, "copy_log", slow)
+        self.write_until(sqlite, copying.is_set)
+
+        closing_it = threading.Thread(target=sqlite.close, daemon=True)
+        closing_it.start()
+        closing_it.join(20)
+
+        assert not closing_it.is_alive()

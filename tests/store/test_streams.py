@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farthing.store.attributes import marshal_json, typed, unmarshal, unmarshal_json
-from farthing.store.sqlite import OutboxChange
-from farthing.store.streams import StreamChange, parse_record, records_of
+from farthing.store.sqlite_outbox import OutboxChange
+from farthing.store.streams import Record, StreamChange, parse_record, records_of
 from farthing.store.table import STREAMED, Table
 
 ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/farthing-"
@@ -135,3 +135,14 @@ def test_handlers_do_not_load_the_engines() -> None:
         env={"PYTHONPATH": ":".join(sys.path)},
     ).stdout.split()
     assert not {"sqlite3", "botocore", "pynamodb", "orjson"} & set(loaded)
+
+
+def test_a_record_handed_over_is_the_same_when_looked_at() -> None:
+    change = OutboxChange(17, Table.EVENTS, "p", "s", {"a": 1}, {"a": 2, "b": b"x"})
+    (expected,) = records_of([change], ARN, created=5.5)["Records"]
+    record = Record(change, ARN, 5.5)
+    assert parse_record(record) == parse_record(json.loads(json.dumps(expected)))
+    assert record["dynamodb"]["SequenceNumber"] == expected["dynamodb"]["SequenceNumber"]
+    assert record == expected
+    with pytest.raises(KeyError):
+        record["other"]

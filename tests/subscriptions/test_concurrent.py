@@ -6,7 +6,7 @@ from collections.abc import Callable
 import orjson
 
 from farthing.agent.audit import audit
-from farthing.btp_nips.messages import Model
+from farthing.btp_nips.models import Model
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Prepare, Reject
 from tests.ilp.paying import posted, send

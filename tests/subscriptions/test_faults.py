@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from farthing.agent.audit import audit
-from farthing.btp_nips.messages import Close, Model, Payment
+from farthing.btp_nips.messages import Close, Payment
+from farthing.btp_nips.models import Model
 from farthing.connector.subscriptions.sweeping import wake_all
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Prepare, Reject
@@ -125,7 +126,9 @@ def each_operation(make: Callable[[int], Books]) -> Iterator[tuple[int, Books]]:
         ("refilled", "death after"),
     ],
 )
-def test_on_sqlite(tmp_path: Path, clock: Clock, scenario: str, fault: str) -> None:
+def test_books_balance_after_a_fault_at_each_operation_on_sqlite(
+    tmp_path: Path, clock: Clock, scenario: str, fault: str
+) -> None:
     operations = 0
     for number, books in each_operation(lambda n: sqlite_books(tmp_path / str(n), clock)):
         try:
@@ -139,7 +142,9 @@ def test_on_sqlite(tmp_path: Path, clock: Clock, scenario: str, fault: str) -> N
 
 
 @pytest.mark.parametrize(("scenario", "fault"), [("opened", "after"), ("pulled", "death after")])
-def test_on_moto(moto_ledger: MotoLedger, clock: Clock, scenario: str, fault: str) -> None:
+def test_books_balance_after_a_fault_at_each_operation_on_moto(
+    moto_ledger: MotoLedger, clock: Clock, scenario: str, fault: str
+) -> None:
     operations = 0
     for number, books in each_operation(lambda _: moto_books(moto_ledger.empty(clock), clock)):
         try:
@@ -199,7 +204,9 @@ def check_push(engine: Engine, clock: Clock, folder: Path, fault: Fault, number:
 
 
 @pytest.mark.parametrize("fault", ["before", "after", "death before", "death after"])
-def test_push_on_sqlite(tmp_path: Path, clock: Clock, fault: str) -> None:
+def test_a_push_survives_a_fault_at_each_operation_on_sqlite(
+    tmp_path: Path, clock: Clock, fault: str
+) -> None:
     for number in range(MOST_OPERATIONS):
         engine = SqliteEngine(tmp_path / f"r{number}", clock=clock)
         happened = check_push(engine, clock, tmp_path / f"b{number}", FAULTS[fault], number)
@@ -209,7 +216,9 @@ def test_push_on_sqlite(tmp_path: Path, clock: Clock, fault: str) -> None:
     assert number >= 8
 
 
-def test_push_on_moto(moto_ledger: MotoLedger, clock: Clock, tmp_path: Path) -> None:
+def test_a_push_survives_a_fault_at_each_operation_on_moto(
+    moto_ledger: MotoLedger, clock: Clock, tmp_path: Path
+) -> None:
     for number in range(0, MOST_OPERATIONS, 3):
         engine = moto_ledger.empty(clock)
         if not check_push(engine, clock, tmp_path / f"b{number}", FAULTS["after"], number):

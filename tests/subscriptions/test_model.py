@@ -8,18 +8,28 @@ from dataclasses import replace
 from pathlib import Path
 
 import orjson
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from farthing.agent.audit import audit
 from farthing.btp_nips.codec import decode
 from farthing.btp_nips.identity import key_owner
-from farthing.btp_nips.messages import EventMessage, Model
+from farthing.btp_nips.messages import EventMessage
+from farthing.btp_nips.models import Model
+from farthing.btp_nips.positions import START
 from farthing.connector.subscriptions.sweeping import sweep_subscriptions
 from farthing.ilp.packet import Code, Fulfill, Prepare, Reject
 from farthing.nostr.events import Event
-from farthing.store.paid_subscriptions import PaidSubscription
+from farthing.store.paid_records import PaidSubscription
 from farthing.store.sqlite import SqliteEngine
 from tests.ilp.paying import send
 from tests.relay.world import BOB, OWNER, Clock, signed
@@ -123,9 +133,9 @@ class SubscriptionModel(RuleBasedStateMachine):
     @precondition(lambda self: self.is_open and not self.push)
     @rule(most=st.integers(1, 4), again=st.booleans())
     def pull(self, most: int, again: bool) -> None:
+        """`again` begins at the first event, which is delivered once more for nothing."""
         self._tick()
-        after = self.standing.account.cursor if again else None
-        answer = self.subscriber.pull(most, after=after)
+        answer = self.subscriber.pull(most, after=START if again else None)
         for message in answer.messages:
             self._take(message)
         self._look()
@@ -183,6 +193,27 @@ class SubscriptionModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.is_open)
     @rule()
+    def go_on_to_the_end(self) -> None:
+        """With enough credit, all that is left comes."""
+        self._tick()
+        amount = FEE * (len(self.events) + 1)
+        assert isinstance(self.subscriber.send(self.subscriber.req(), amount), Fulfill)
+        self.paid += amount
+        if self.push:
+            self.clock.now += 61
+            sweep_subscriptions(self.relay)
+            wakes_of(self.relay).serve(self.relay, also_later=True)
+        for _ in range(0 if self.push else len(self.events) + 2):
+            self._tick()
+            for message in self.subscriber.pull(1).messages:
+                self._take(message)
+        self._look()
+        if self.is_open:
+            left = [each.id for each in self.events if each.id not in self.deleted]
+            assert [each for each in self.received if each not in self.deleted] == left
+
+    @precondition(lambda self: self.is_open)
+    @rule()
     def close(self) -> None:
         self._tick()
         left = self.standing.account.credit
@@ -206,7 +237,7 @@ class SubscriptionModel(RuleBasedStateMachine):
     def each_position_is_charged_at_most_once(self) -> None:
         for each in self.relay.paid_subscriptions.all(self.relay.now):
             assert each.account.spent == FEE * each.account.delivered
-            assert each.account.delivered <= len(self.events)
+            assert each.account.delivered <= len(self.received)
             assert each.account.spent <= self.paid - 1000
             assert each.account.credit >= 0
 
@@ -215,10 +246,21 @@ class SubscriptionModel(RuleBasedStateMachine):
         assert audit(replace(self.relay, engine=self.engines[0])).differences == []
 
 
-TestSubscriptionModel = SubscriptionModel.TestCase
-TestSubscriptionModel.settings = settings(
-    max_examples=12,
-    stateful_step_count=14,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+def test_subscriptions_agree_with_a_plain_list() -> None:
+    _run(12, 14)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)  # a time-out in the middle looks like a flaky strategy
+def test_against_a_plain_list_for_longer() -> None:
+    _run(150, 25)
+
+
+def _run(examples: int, steps: int) -> None:
+    of_size = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(SubscriptionModel, settings=of_size)

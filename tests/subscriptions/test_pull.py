@@ -1,20 +1,28 @@
 """Subscriptions by pull: prices, order, credit, and what each message is answered with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 
 import orjson
 import pytest
 
+from farthing.agent.audit import audit
 from farthing.btp_nips.identity import key_owner
-from farthing.btp_nips.messages import Ceilings, Close, Delivery, EventMessage, Model, Payment
-from farthing.btp_nips.positions import START, live
+from farthing.btp_nips.messages import Ceilings, Close, Delivery, EventMessage, Payment
+from farthing.btp_nips.models import Model
+from farthing.btp_nips.positions import START, live, parse_position
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Reject
+from farthing.ports.meter import Metric
+from farthing.relay.sequence import number_events
+from farthing.store.changes import Arrival
 from farthing.store.ledger import Peer
-from tests.ilp.paying import posted, send
-from tests.relay.world import ALICE, Clock, signed
+from farthing.store.payment import OWNER
+from farthing.store.sqlite import SqliteEngine
+from tests.ilp.paying import paid_agent, posted, send
+from tests.relay.world import ALICE, Clock, counts_of, signed
 from tests.subscriptions.world import (
     NOTES,
     SUBSCRIBER,
@@ -51,6 +59,43 @@ def test_stored_events_come_oldest_first_then_eose_then_new_ones(
     assert first.events + second.events == ids([*stored, *new])
     assert second["position"] == "n:5"
     assert third.messages == []
+
+
+def test_stored_events_in_the_cache_are_read_once_and_keep_their_numbers(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = SqliteEngine(tmp_path, clock=clock)
+    agent = paid_agent(engine, clock)
+    agent = replace(agent, recall=engine.recall(2**20), _parts={})
+    subscriber, stored = Subscriber(agent), store_notes(agent, 3)
+    agent.events.save(unnumbered := note(), payment=OWNER)
+    subscriber.subscribe(1160, "first")
+    asked: list[str] = []
+    numbers_of = agent.changes.numbers_of
+
+    def noting(ids: Iterable[str]) -> dict[str, int]:
+        asked.extend(ids)
+        return numbers_of(asked)
+
+    monkeypatch.setattr(agent.changes, "numbers_of", noting)
+
+    answer = subscriber.subscribe(1160, pull=10)
+    number_events(agent, [Arrival(unnumbered.id, unnumbered.pubkey, unnumbered.kind)])
+
+    assert asked == [unnumbered.id]
+    assert (answer.events, answer["eventCount"]) == (ids(stored), 3)
+    assert subscriber.pull().events == [unnumbered.id]
+    engine.close()
+
+
+def test_what_is_drawn_is_revenue(agent: Agent, subscriber: Subscriber) -> None:
+    store_notes(agent, 3)
+    subscriber.subscribe(1500, model=Model.STREAMING, pull=1)
+    assert counts_of(agent)[Metric.REVENUE] == 1010
+    subscriber.pull()
+
+    assert counts_of(agent)[Metric.REVENUE] == 1030
+    assert counts_of(agent)[Metric.EVENTS_DELIVERED] == 3
 
 
 @pytest.mark.parametrize(
@@ -103,6 +148,24 @@ def test_each_event_is_drawn_for_once_and_is_free_when_it_is_delivered_again(
     assert first["credit"] == "980"
     assert again.events == ids(stored)
     assert again["credit"] == "970"
+
+
+def test_who_went_back_too_often_may_still_go_on_where_it_was(
+    agent: Agent, subscriber: Subscriber
+) -> None:
+    few = replace(agent, settings=replace(agent.settings, subscription_replays=3))
+    subscriber = Subscriber(few, SUBSCRIBER)
+    store_notes(few, 5)
+    subscriber.subscribe(2000, model=Model.STREAMING)
+    last = subscriber.pull()["position"]
+    subscriber.pull(3, after=START)
+
+    assert refusal(subscriber.send(subscriber.req(pull=1))) == ("F99", "limit_exceeded")
+    [new] = store_notes(few, 1)
+    answer = subscriber.pull(10, after=parse_position(last))
+
+    assert answer.events == [new.id]
+    assert answer["credit"] == "940"
 
 
 def test_credit_that_is_gone_ends_the_subscription_with_a_notice(
@@ -228,6 +291,21 @@ def test_other_filters_replace_at_full_price_and_credit_and_position_stay(
     assert pulled["credit"] == "940"  # nothing has become free
 
 
+def test_a_token_from_a_change_of_filters_leaves_no_gap(
+    agent: Agent, subscriber: Subscriber
+) -> None:
+    notes = store_notes(agent, 2)
+    subscriber.subscribe(2000, model=Model.STREAMING, pull=10)
+    reactions = store(agent, note(kind=7), note(kind=7))
+    filters = [{"kinds": [1, 7]}]
+    token = subscriber.subscribe(1000, filters=filters, model=Model.STREAMING)["resumptionToken"]
+    subscriber.close()
+
+    resumed = subscriber.subscribe(2000, "s2", filters, model=Model.STREAMING, token=token, pull=10)
+
+    assert resumed.events == ids([*notes, *reactions])
+
+
 def test_status_changes_nothing(agent: Agent, subscriber: Subscriber) -> None:
     store_notes(agent, 1)
     subscriber.subscribe(1010, model=Model.STREAMING)
@@ -332,7 +410,7 @@ def test_the_end_of_its_time(subscriber: Subscriber, clock: Clock) -> None:
     assert subscriber.top_up(1, ttl=60)["status"] == "active"
 
 
-def test_limits(agent: Agent, subscriber: Subscriber) -> None:
+def test_a_subscription_above_a_limit_is_rejected(agent: Agent, subscriber: Subscriber) -> None:
     for number in range(10):
         subscriber.subscribe(1160, f"s{number}")
 
@@ -346,7 +424,7 @@ def test_limits(agent: Agent, subscriber: Subscriber) -> None:
     assert refusal(subscriber.send(longer)) == ("F99", "limit_exceeded")
 
 
-def test_ceilings_of_the_client(subscriber: Subscriber) -> None:
+def test_a_fee_above_the_clients_ceiling_is_rejected(subscriber: Subscriber) -> None:
     low = subscriber.req(filters=[NOTES], model=Model.HYBRID, ceilings=Ceilings(10000, 4))
     high = subscriber.req(filters=[NOTES], ceilings=Ceilings(20000, 6))
 
@@ -427,7 +505,9 @@ def test_an_answer_holds_whole_messages_while_they_fit(
     assert len(first.fulfill.data) <= 32767
 
 
-def test_count_and_publish(agent: Agent, subscriber: Subscriber) -> None:
+def test_count_and_publish_have_their_effect_and_price(
+    agent: Agent, subscriber: Subscriber
+) -> None:
     store_notes(agent, 3)
     assert subscriber.count(NOTES).fields == {"subscriptionId": "c", "count": 3}
     event = signed(SUBSCRIBER, content="published", created_at=agent.now)
@@ -457,3 +537,48 @@ def test_the_same_octets_under_another_condition_are_refused(
     assert isinstance(send(agent, prepare), Fulfill)
     assert refusal(send(agent, by_peer)) == ("F99", "message_replayed")
     assert posted(agent) == 1160
+
+
+def test_a_subscription_whose_time_is_over_has_expired_before_any_sweep(
+    agent: Agent, subscriber: Subscriber, clock: Clock
+) -> None:
+    subscriber.subscribe(1160, ttl=60)
+    clock.now += 59
+    assert subscriber.status()["status"] == "pending"
+
+    clock.now += 1
+
+    assert subscriber.status()["status"] == "expired"
+
+
+def test_an_event_is_handed_out_if_it_alone_fits_an_answer(
+    agent: Agent, subscriber: Subscriber
+) -> None:
+    """What the relay still has to say comes with the next pull."""
+    (large,) = store_notes(agent, 1, content="x" * 31_500)
+    (small,) = store_notes(agent, 1)
+    opened = subscriber.subscribe(1010, model=Model.STREAMING)
+
+    first, second = subscriber.pull(), subscriber.pull()
+
+    assert (first.events, first.names) == ([large.id], ["EVENT"])
+    assert 32_767 - 1200 < len(first.fulfill.data) <= 32_767
+    assert (first["credit"], first["more"], first["status"]) == ("0", True, opened["status"])
+    assert (second.names, second["status"]) == (["NOTICE", "CLOSED"], "closed")
+    assert small.id not in second.events
+    assert audit(agent).differences == []
+
+
+def test_a_repeat_has_no_room_for_the_end_behind_a_large_event(
+    agent: Agent, subscriber: Subscriber
+) -> None:
+    (large,) = store_notes(agent, 1, content="x" * 31_500)
+    store_notes(agent, 1)
+    subscriber.subscribe(1010, model=Model.STREAMING)
+    pull = subscriber.req(pull=50)
+    subscriber.ask(pull)
+    subscriber.pull()
+
+    again = subscriber.ask(pull)
+
+    assert (again.events, again.names, again["status"]) == ([large.id], ["EVENT"], "closed")

@@ -9,15 +9,16 @@ import pytest
 from farthing.agent.audit import audit
 from farthing.btp_nips.codec import decode
 from farthing.btp_nips.identity import key_owner
-from farthing.btp_nips.messages import Auth, Closed, Eose, Model, Notice
+from farthing.btp_nips.messages import Auth, Closed, Delivery, Eose, EventMessage, Notice
+from farthing.btp_nips.models import Model
 from farthing.connector.subscriptions.pushing import deliver
 from farthing.connector.subscriptions.sweeping import sweep_subscriptions, wake_all
 from farthing.context import Agent
 from farthing.ilp.packet import Code, Prepare, Reject
 from farthing.ports.outbound import OutboundTimeout
-from farthing.store.counting import CountingEngine
-from farthing.store.paid_subscriptions import PaidSubscription
+from farthing.store.paid_records import PaidSubscription
 from farthing.store.sqlite import SqliteEngine
+from infra.costs.counting import CountingEngine
 from tests.ilp.paying import posted, send
 from tests.relay.world import ALICE, OWNER, Clock
 from tests.subscriptions.world import (
@@ -246,6 +247,87 @@ def test_an_event_that_is_refused_five_times_is_skipped_unpaid(town: Town) -> No
     assert town.standing.account.credit == 990
 
 
+def test_what_comes_behind_a_skipped_event_in_the_window_is_neither_lost_nor_free(
+    town: Town,
+) -> None:
+    town.subscribe(window=5)
+    events = publish(town.relay, *(note() for _ in range(5)))
+    refused, tries = events[1].id, iter(range(10**6))
+
+    def before(_url: str, prepare: Prepare) -> Reject | None:
+        message = decode(prepare.data)
+        if isinstance(message, EventMessage) and message.event.id == refused:
+            return Reject(Code("F99"), "g.bob", "not this one", b"")
+        if isinstance(message, EventMessage) and message.event.id == events[3].id:
+            # It fails as often as the other one, for a reason that passes.
+            return Reject(Code("T01"), "g.bob", "away", b"") if next(tries) < 5 else None
+        return None
+
+    town.wire.before = before
+    town.serve(also_later=True)
+
+    left = [event for event in events if event.id != refused]
+    assert received(town.agent, town.relay) == ids(left)
+    assert (town.standing.account.credit, town.standing.account.delivered) == (960, 4)
+    assert audit(town.relay).differences == []
+
+
+def test_no_packet_leaves_before_the_next_attempt_is_due(town: Town) -> None:
+    """New events, and sweeps that find older dates, wake the subscription as well."""
+    town.subscribe()
+    town.refuse(Code.T01_PEER_UNREACHABLE)
+    publish(town.relay, note())
+    town.serve()
+    sent = len(town.wire.seen)
+
+    wakes_of(town.relay).waiting.clear()
+    for _ in range(3):
+        publish(town.relay, note())
+        assert wakes_of(town.relay).waiting == {}
+        town.relay.paid_subscriptions.wake_at(town.standing, town.relay.now_ms)
+        sweep_subscriptions(town.relay)
+        town.serve()
+
+    assert len(town.wire.seen) == sent
+    town.clock.now = town.standing.trouble.retry_ms / 1000 + 0.001
+    sweep_subscriptions(town.relay)
+    town.serve()
+    assert len(town.wire.seen) == sent + 1
+
+
+def test_an_owner_that_sends_a_request_is_served_at_once(town: Town) -> None:
+    town.subscribe()
+    town.refuse(Code.T01_PEER_UNREACHABLE, times=1)
+    (event,) = publish(town.relay, note())
+    town.serve()
+    assert received(town.agent, town.relay) == []
+
+    town.subscriber.top_up(10, delivery=Delivery.PUSH, reply_to="g.bob")
+    town.serve()
+
+    assert received(town.agent, town.relay) == [event.id]
+
+
+def test_closed_has_attempts_of_its_own(town: Town) -> None:
+    """Those of the event before it do not count."""
+    town.subscribe()
+    left = iter(range(4))
+
+    def before(_url: str, prepare: Prepare) -> Reject | None:
+        message = decode(prepare.data)
+        if isinstance(message, EventMessage):
+            return Reject(Code("F06"), "g.bob", "not wanted", b"")
+        if isinstance(message, Closed) and next(left, None) is not None:
+            return Reject(Code("T01"), "g.bob", "away", b"")
+        return None
+
+    town.wire.before = before
+    publish(town.relay, note())
+    town.serve(also_later=True)
+
+    assert town.names == ["Eose", "Closed"]
+
+
 @pytest.mark.parametrize("code", ["F02", "F06", "F07"])
 def test_three_refusals_in_a_row_close(town: Town, code: str) -> None:
     town.subscribe()
@@ -286,7 +368,45 @@ def test_the_end_of_its_time_is_told(town: Town) -> None:
     assert town.relay.purses.get(town.subscriber.pubkey).left == 1000
 
 
-def test_close_ends_deliveries(town: Town) -> None:
+def test_no_event_leaves_once_the_time_is_over(town: Town) -> None:
+    """The time ends in the middle of a delivery, behind its second event."""
+    town.subscribe(ttl=60)
+    town.clock.now += 59
+    left = iter([False, True])
+
+    def after(_url: str, prepare: Prepare) -> None:
+        if isinstance(decode(prepare.data), EventMessage) and next(left, False):
+            town.clock.now += 1
+
+    town.wire.after = after
+    events = publish(town.relay, *(note() for _ in range(4)))
+    town.serve()
+
+    assert received(town.agent, town.relay) == ids(events[:2])
+    assert town.names[-1] == "Closed"
+    assert town.standing.state == "expired"
+    assert town.relay.purses.get(town.subscriber.pubkey).left == 1000 - 20
+
+
+def test_a_top_up_of_time_during_a_delivery_keeps_it_going(town: Town) -> None:
+    town.subscribe(ttl=60)
+    town.clock.now += 59
+    left = iter([True])
+
+    def after(_url: str, prepare: Prepare) -> None:
+        if isinstance(decode(prepare.data), EventMessage) and next(left, False):
+            town.subscriber.top_up(0, ttl=60)
+            town.clock.now += 1
+
+    town.wire.after = after
+    events = publish(town.relay, *(note() for _ in range(4)))
+    town.serve()
+
+    assert received(town.agent, town.relay) == ids(events)
+    assert town.standing.state == "active"
+
+
+def test_after_close_nothing_is_delivered(town: Town) -> None:
     town.subscribe()
     assert town.subscriber.close()["credit"] == "1000"
     publish(town.relay, note())
@@ -381,7 +501,81 @@ def test_packets_in_the_window_are_charged_in_order(town: Town) -> None:
     assert town.standing.account.credit == 750
 
 
-def test_write_units_of_deliveries(town: Town) -> None:
+@pytest.mark.parametrize("window", [2, 3, 10])
+def test_the_window_is_what_is_under_way_at_once(town: Town, window: int) -> None:
+    """Packets overtake each other. They are kept and charged in order all the same."""
+    town.wire.order = lambda number: reversed(range(number))
+    stored = store_notes(town.relay, 12)
+    town.subscribe(window=window)
+    events = publish(town.relay, *(note() for _ in range(12)))
+    town.serve()
+
+    assert max(town.wire.together) == window
+    assert town.wire.together[0] == window
+    assert received(town.agent, town.relay) == ids([*stored, *events])
+    assert town.standing.account.credit == 1000 - 240
+    assert audit(town.relay).differences == []
+
+
+@pytest.mark.parametrize("window", [None, 1, 10])
+def test_eose_leaves_alone_behind_what_is_stored_and_before_what_is_new(
+    town: Town, window: int | None
+) -> None:
+    town.wire.order = lambda number: reversed(range(number))
+    store_notes(town.relay, 3)
+
+    def before(_url: str, prepare: Prepare) -> None:
+        if isinstance(decode(prepare.data), Eose):
+            publish(town.relay, note())
+
+    town.wire.before = before
+    town.subscribe(window=window)
+    town.serve()
+
+    sent = [type(decode(prepare.data)).__name__ for _, prepare in town.wire.seen]
+    assert sent == ["Auth", *["EventMessage"] * 3, "Eose", "EventMessage"]
+
+
+@pytest.mark.parametrize("lost", range(5))
+@pytest.mark.parametrize("code", ["T01", "F00"])
+def test_what_comes_behind_a_failure_in_the_window_comes_again(
+    town: Town, lost: int, code: str
+) -> None:
+    """What lies behind the failure was delivered, and nobody has paid for it yet."""
+    town.subscribe(window=5)
+    events = publish(town.relay, *(note() for _ in range(5)))
+    number = iter(range(10**6))
+
+    def before(_url: str, prepare: Prepare) -> Reject | None:
+        fails = prepare.destination == "g.bob" and next(number) == lost
+        return Reject(Code(code), "g.bob", "no", b"") if fails else None
+
+    town.wire.before = before
+    town.serve()
+    assert town.standing.account.credit == 1000 - 10 * lost
+    assert town.standing.account.delivered == lost
+    town.serve(also_later=True)
+
+    assert received(town.agent, town.relay) == ids(events)
+    assert (town.standing.account.credit, town.standing.account.delivered) == (950, 5)
+    sent = [p for _, p in town.wire.seen if p.destination == "g.bob"][-(10 - lost) :]
+    assert len({p.data for p in sent}) == 5  # the same bytes for the same position
+    assert audit(town.relay).differences == []
+
+
+def test_a_window_is_of_the_relays_setting_at_most(town: Town) -> None:
+    settings = replace(town.relay.settings, subscription_window=4)
+    narrow = replace(town.relay, settings=settings)
+    subscriber = Subscriber(narrow, SUBSCRIBER, town.subscriber.peer)
+    expect(town.agent, town.relay)
+    store_notes(town.relay, 9)
+    subscriber.subscribe(2000, model=Model.STREAMING, reply_to="g.bob", window=10)
+    wakes_of(narrow).serve(narrow)
+
+    assert max(town.wire.together) == 4
+
+
+def test_deliveries_take_few_write_units(town: Town) -> None:
     town.subscribe()
     counting = CountingEngine(town.relay.engine)
     counted = replace(town.relay, engine=counting)

@@ -7,14 +7,15 @@ import pytest
 from farthing.btp_nips.account import Account
 from farthing.btp_nips.identity import key_owner
 from farthing.btp_nips.lifecycle import State
-from farthing.btp_nips.messages import Delivery, Model
+from farthing.btp_nips.messages import Delivery
+from farthing.btp_nips.models import Model
 from farthing.btp_nips.positions import live
 from farthing.context import Agent
 from farthing.nostr.events import public_key_of
 from farthing.nostr.filters import parse_filter
-from farthing.store.counting import Cost, CountingEngine
 from farthing.store.memory import MemoryEngine
-from farthing.store.paid_subscriptions import Agreed, PaidSubscription, Standing
+from farthing.store.paid_records import Agreed, PaidSubscription, Standing
+from infra.costs.counting import Cost, CountingEngine
 from tests.relay.world import BOB, Clock, make_agent
 from tests.subscriptions.world import QueuedWakes, note, publish, wakes_of
 

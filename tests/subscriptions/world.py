@@ -19,11 +19,11 @@ from farthing.btp_nips.messages import (
     EventMessage,
     Message,
     Metadata,
-    Model,
     Notice,
     Payment,
     Req,
 )
+from farthing.btp_nips.models import Model
 from farthing.connector import steps as connector
 from farthing.connector.subscriptions.pushing import deliver
 from farthing.context import Agent
@@ -194,6 +194,8 @@ class Wire:
         self.seen: list[tuple[str, Prepare]] = []
         self.before: Callable[[str, Prepare], Reject | None] = lambda *_: None
         self.after: Callable[[str, Prepare], None] = lambda *_: None
+        self.order: Callable[[int], Iterable[int]] = range  # of packets that go at once
+        self.together: list[int] = []  # how many packets went at once
 
     def connect(self, url: str, agent: Agent, peer: Peer) -> None:
         """Packets for the URL reach the agent, from this peer of its."""
@@ -212,6 +214,14 @@ class Wire:
         self.after(url, prepare)
         return Response(200, reply)
 
+    def side_by_side(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """One after the other, in an order that a test may choose."""
+        found: dict[int, Any] = {}
+        for number in self.order(len(calls)):
+            found[number] = calls[number]()
+        self.together.append(len(calls))
+        return [found[number] for number in range(len(calls))]
+
     def call_back(self, url: str, headers: object, body: bytes, seconds: float) -> None:
         pass
 
@@ -227,10 +237,13 @@ class QueuedWakes:
         self.waiting[owner, subscription_id] = min(known, delay)
 
     def serve(self, agent: Agent, *, also_later: bool = False) -> None:
-        """Deliver to all that are woken, and to those whom that wakes."""
+        """Deliver to all that are woken, and to those whom that wakes. For a later wake the clock
+        moves on."""
+        assert isinstance(agent.clock, Clock)
         while ready := [key for key, delay in self.waiting.items() if also_later or not delay]:
             for owner, subscription_id in ready:
-                del self.waiting[owner, subscription_id]
+                delay = self.waiting.pop((owner, subscription_id))
+                agent.clock.now += delay + 0.001 if delay else 0  # no timer rings early
                 deliver(agent, Owner(owner), subscription_id)
 
 
@@ -272,7 +285,7 @@ def wakes_of(agent: Agent) -> QueuedWakes:
 def publish(agent: Agent, *events: Event) -> list[Event]:
     """Stored, numbered, and brought to those who are to be woken."""
     for event in store(agent, *events):
-        number = agent.changes.number_of(event.id)
+        number = agent.changes.numbers_of([event.id]).get(event.id)
         assert number is not None
         push_changes(agent, [Change(number, event.id, event.pubkey, event.kind)])
     return list(events)

@@ -12,7 +12,7 @@ ERRORS: tuple[type[Exception], ...] = ()
 
 def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    about = "show the public keys that follow from the owner's key"
+    about = "show the public keys that are derived from the owner's key"
     actions.add_parser("key", help=about, description=about)
 
 

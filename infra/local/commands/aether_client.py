@@ -29,7 +29,7 @@ _SECOND = 10**9
 
 
 def signed(arguments: Namespace, secret: bytes) -> Event:
-    """An event by the Aether key that follows from a Nostr key."""
+    """An event, signed with the Aether key that is derived from a Nostr key."""
     content = sys.stdin.read() if arguments.text == "-" else arguments.text
     tags = [tag.split("=", 1)[:1] + tag.split("=", 1)[1].split(",") for tag in arguments.tag]
     return sign_event(
@@ -73,7 +73,7 @@ def _ask(url: str, body: object) -> tuple[int, dict[str, Any]]:
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise NotPayable(f"no answer from the relay: {error}") from None
     if not isinstance(answer, dict):
-        raise NotPayable(f"the relay answered HTTP {response.status} without an object")
+        raise NotPayable(f"expected a JSON object, got HTTP {response.status} without one")
     return response.status, answer
 
 

@@ -14,7 +14,7 @@ from infra.local.commands.terminal import plain, pubkey
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("pubkey", type=pubkey, nargs="?", default="", help="all keys if left out")
     parser.add_argument("--end", action="store_true", help="the key pays again")
-    parser.add_argument("--reason", default="", help="shown in lists, to nobody else")
+    parser.add_argument("--reason", default="", help="a note for the operator, shown in lists only")
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
@@ -30,5 +30,5 @@ def run(arguments: Namespace, settings: Settings) -> int:
             unset_rule(agent, Subject.ALLOWED_KEY, arguments.pubkey)
             print(f"{arguments.pubkey} pays again")
         else:
-            raise BookkeepingError("this key does not write for free by a rule")
+            raise BookkeepingError("there is no rule that lets this key write for free")
     return 0

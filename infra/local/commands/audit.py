@@ -1,4 +1,4 @@
-"""`farthing audit`: the ledger added up against receipts and events."""
+"""`farthing audit`: check the ledger against receipts and events."""
 
 from argparse import ArgumentParser
 
@@ -7,4 +7,4 @@ from infra.local.commands.bookkeeping import audit as run  # noqa: F401
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """There is nothing to choose."""
+    """The command has no arguments."""

@@ -1,6 +1,6 @@
 """`farthing backup`: a consistent copy of the data folder, also while the server runs on it.
 
-The copy holds events, ledger and keys: whoever has it has the key and the money.
+The copy holds events, ledger and keys. Anybody who has the copy can use the key and the money.
 """
 
 import os
@@ -13,41 +13,48 @@ from farthing.settings import Settings
 from farthing.store.private_files import close_file, private_folder
 
 DATABASE = "farthing.db"
-# Files of the server that runs, which mean nothing to another one.
-_LEFT_OUT = frozenset({DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", "lock"})
+# Files that only the running server needs. The search index would change while it is copied; a
+# server builds it again.
+_LEFT_OUT = frozenset(
+    {"lock", *(f"{name}{end}" for name in (DATABASE, "search.db") for end in ("", "-wal", "-shm"))}
+)
 
 
 class BackupFailed(Exception):
-    """There is no backup, or none that can be used; the message says why."""
+    """The backup is missing, or cannot be made or used; the message says why."""
 
 
 ERRORS = (BackupFailed, sqlite3.Error)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="a folder that is empty, or not there yet")
+    parser.add_argument("folder", type=Path, help="a folder that is empty or does not exist yet")
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
     data, target = Path(settings.data), arguments.folder
     if not (data / DATABASE).exists():
         raise BackupFailed(f"there is no data in {data}")
+    if target.resolve().is_relative_to(data.resolve()):
+        raise BackupFailed(f"{target} is in the data folder: give a place elsewhere")
     check_empty(target)
     private_folder(target)
     _copy_database(data / DATABASE, target / DATABASE)
     copy_files(data, target)
-    print(f"{target}: {_size(target)} bytes. It holds the key: keep it where nobody else reads.")
+    print(f"{target}: {_size(target)} bytes. The copy holds the key: keep it private.")
     return 0
 
 
 def check_empty(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise BackupFailed(f"{folder} is not a folder")
+    if folder.exists() and any(folder.iterdir()):
         raise BackupFailed(f"{folder} is not empty")
 
 
 def _copy_database(source: Path, target: Path) -> None:
-    """One moment of the database, while others go on writing. The copy is whole before it has its
-    name, so that a backup which was cut short is not taken for one."""
+    """Copy one moment of the database, while other processes continue to write. The copy gets its
+    name when it is complete, so that an interrupted backup is not taken for a complete one."""
     draft = target.with_suffix(".part")
     with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as connection:
         connection.execute("VACUUM INTO ?", (str(draft),))
@@ -58,7 +65,7 @@ def _copy_database(source: Path, target: Path) -> None:
 
 
 def copy_files(source: Path, target: Path) -> None:
-    """Everything beside the database: keys, tokens, checkpoints."""
+    """Copy everything except the database: keys, tokens, checkpoints."""
     for path in sorted(source.rglob("*")):
         place = target / path.relative_to(source)
         if path.name in _LEFT_OUT or path.is_symlink():

@@ -1,5 +1,5 @@
-"""`farthing peers` and `farthing audit`: what an operator does with the ledger, on one machine or
-in the cloud."""
+"""`farthing peers` and `farthing audit`: an operator's work on the ledger, on one machine or in the
+cloud."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -10,34 +10,38 @@ from typing import Any
 
 from farthing.agent.audit import audit as audit_ledger
 from farthing.agent.relay_client import SocketRelays
+from farthing.aws.broadcast_wakes import SqsBroadcastWakes
 from farthing.aws.outbound import HttpOutbound
-from farthing.connector.known_peers import known_peers
-from farthing.connector.limits import max_balance, max_packet
+from farthing.connector.known_peers import known_peers, max_balance, max_packet
 from farthing.connector.peering import incoming_token
 from farthing.context import Agent
 from farthing.ilp.money import with_units
 from farthing.ilp.tokens import is_strong, new_token, seal
+from farthing.ports.broadcast_wakes import BroadcastWakes, NoBroadcastWakes
 from farthing.ports.hosts import HostRules
 from farthing.ports.outbound import origin_of
 from farthing.settings import Settings
 from farthing.store.dynamodb import DynamoDBEngine
 from farthing.store.ledger import LedgerError, Peer
 from farthing.store.sqlite import SqliteEngine
+from infra.local.commands.deployed import queue_url
 from infra.local.server.identity import with_identity
 from infra.local.server.peers import new_peer
 
 
 class BookkeepingError(Exception):
-    """Something that cannot be done; the message says why."""
+    """The command cannot be carried out; the message says why."""
 
 
-DEFAULT = "default"  # said of a limit: what the settings say
+DEFAULT = "default"  # a limit of this value is the one of the settings
 
 ERRORS = (BookkeepingError,)
 
 
 class _Nobody:
     """An agent without clients."""
+
+    frames_fail_alone = False
 
     def post(self, *_: object) -> None: ...
 
@@ -49,18 +53,20 @@ class _Nobody:
 
 @contextmanager
 def offline_agent(settings: Settings) -> Iterator[Agent]:
-    """The agent without its server, which may be running beside it: over the data folder, or over
-    the tables of the deployed one."""
+    """The agent without its server, on the data folder or on the tables of a deployment. A server
+    may be running on the same data."""
     engine: DynamoDBEngine | SqliteEngine
+    wakes: BroadcastWakes = NoBroadcastWakes()
     rules = HostRules(settings.allow_private_hosts)
     if settings.deployed:
         engine = DynamoDBEngine(settings.table_prefix)
+        wakes = SqsBroadcastWakes(lambda: queue_url(settings, "broadcasts"))
     else:
         engine = SqliteEngine(Path(settings.data))
     try:
         yield Agent(
             with_identity(settings), engine, _Nobody(),  # type: ignore[arg-type]
-            outbound=HttpOutbound(rules), relays=SocketRelays(rules),
+            outbound=HttpOutbound(rules), relays=SocketRelays(rules), broadcast_wakes=wakes,
         )  # fmt: skip
     finally:
         engine.close()
@@ -71,7 +77,7 @@ def add_peer(arguments: Namespace, settings: Settings) -> int:
     derived = incoming_token(owner, arguments.pubkey) if arguments.pubkey else ""
     token = arguments.token or derived or new_token()
     if not is_strong(token):
-        raise BookkeepingError("a token has at least 32 random bytes")
+        raise BookkeepingError("expected a token of at least 32 random bytes, got a weaker one")
     _check_endpoint(arguments.endpoint)
     with offline_agent(settings) as agent:
         secret = new_token() if arguments.jwt else ""
@@ -90,9 +96,9 @@ def add_peer(arguments: Namespace, settings: Settings) -> int:
         credit = _credit(agent, peer)
     code, scale = settings.asset_code, settings.asset_scale
     print(f"peer {arguments.id} added. It may owe us {with_units(credit, code, scale)}.")
-    print("What follows is shown once and kept nowhere.")
+    print("The secrets below are shown once and not stored.")
     if derived:
-        print("token       follows from both keys: the peer computes it as well")
+        print("token       derived from both keys: the peer can compute it, too")
     elif not arguments.token:
         print(f"token       {token}")
     if secret:
@@ -141,7 +147,7 @@ def show_peer(arguments: Namespace, settings: Settings) -> int:
 
 
 def set_peer(arguments: Namespace, settings: Settings) -> int:
-    """Change what was given and nothing else."""
+    """Change only the fields that were given."""
     names = ("max_balance", "max_packet", "endpoint", "active")
     given = {name: getattr(arguments, name) for name in names}
     changes: dict[str, Any] = {
@@ -158,7 +164,7 @@ def set_peer(arguments: Namespace, settings: Settings) -> int:
 
 def _check_endpoint(endpoint: str) -> None:
     if endpoint and origin_of(endpoint) is None:
-        raise BookkeepingError("an endpoint is a plain http:// or https:// URL")
+        raise BookkeepingError(f"expected an http:// or https:// URL as endpoint, got {endpoint!r}")
 
 
 def remove_peer(arguments: Namespace, settings: Settings) -> int:
@@ -178,8 +184,8 @@ def _known(agent: Agent, peer_id: str) -> Peer:
 
 
 def _one_moment(agent: Agent) -> AbstractContextManager[object]:
-    """What is read within is of one moment, where the engine knows such: a server may be writing,
-    and receipts are read before events. In the cloud an audit is for a quiet hour."""
+    """All reads inside see the data of one moment, if the engine has snapshots: a server may be
+    writing, and receipts are read before events. In the cloud, run an audit in a quiet hour."""
     engine = agent.engine
     return engine.snapshot() if isinstance(engine, SqliteEngine) else nullcontext()
 

@@ -1,4 +1,5 @@
-"""`farthing broadcast`: place a stored event at the relays of those it concerns, paying each."""
+"""`farthing broadcast`: send a stored event to other relays, and pay each of them: the relays of
+followers and of mentioned keys, and hubs. A second call tries again where the first has failed."""
 
 import time
 from argparse import ArgumentParser, Namespace
@@ -8,7 +9,7 @@ from pathlib import Path
 from farthing.agent.broadcast import NotBroadcast, broadcast, deliver_due
 from farthing.context import Agent
 from farthing.settings import Settings
-from farthing.store.outbox import State
+from farthing.store.outbox import DeliveryState
 from infra.local.commands.bookkeeping import ERRORS as BOOKKEEPING_ERRORS
 from infra.local.commands.bookkeeping import BookkeepingError, offline_agent
 from infra.local.commands.broadcasts import print_broadcast
@@ -27,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--wait",
         type=whole_number,
         default=FIRST_ATTEMPTS_SECONDS,
-        help="seconds to wait for the first attempts; they go on without",
+        help="seconds to wait for the first attempts, which go on after that",
     )
 
 
@@ -37,25 +38,23 @@ def run(arguments: Namespace, settings: Settings) -> int:
 
 
 def place(agent: Agent, id: str, seconds: int) -> int:
-    """Broadcast an event and print what came of the first attempts."""
+    """Broadcast an event and print the results of the first attempts."""
     stored = agent.events.get(id)
     if stored is None:
         raise BookkeepingError("this event is not stored here")
-    if not broadcast(agent, stored.event):
-        print(
-            "no relay is known for this event: it mentions nobody who has one, nobody who has one"
-        )
-        print("follows you, and FARTHING_BROADCAST_HUBS is empty")
+    if not broadcast(agent, stored.event, retry_failed=True):
+        print("no relay is known for this event: neither the keys that it mentions nor your")
+        print("followers have a known relay list, and FARTHING_BROADCAST_HUBS is empty")
         return 1
     _wait(agent, id, seconds, _worker(agent))
     found = agent.outbox.broadcast(id)
     assert found is not None
     print_broadcast(found, agent.settings.tariff.unit)
-    return 1 if all(each.state is State.FAILED for each in found.deliveries) else 0
+    return 1 if all(each.state is DeliveryState.FAILED for each in found.deliveries) else 0
 
 
 def _worker(agent: Agent) -> Callable[[], object]:
-    """Whoever runs on the data folder delivers; if nobody does, we do."""
+    """A server that runs on the data folder delivers. If there is none, this command does."""
     if agent.settings.deployed:
         return lambda: None
     try:
@@ -76,6 +75,6 @@ def _wait(agent: Agent, id: str, seconds: int, work: Callable[[], object]) -> No
         work()
         found = agent.outbox.broadcast(id)
         waiting = found.deliveries if found else []
-        if not any(each.state is State.DUE and not each.why for each in waiting):
+        if not any(each.state is DeliveryState.DUE and not each.why for each in waiting):
             return
         time.sleep(_LOOK_SECONDS)

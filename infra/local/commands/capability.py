@@ -1,5 +1,5 @@
-"""`farthing capability`: tokens that let others write Aether events for nothing. Issue, list,
-revoke."""
+"""`farthing capability`: issue, list and revoke tokens that let others write Aether events for
+free."""
 
 import json
 import time
@@ -27,14 +27,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     about = "sign a token for a key, and print it"
     one = actions.add_parser("issue", help=about, description=about)
     one.set_defaults(act=issue_token)
-    one.add_argument("subject", type=_key, help="Aether key of who may write: 64 hex digits")
+    one.add_argument("subject", type=_key, help="Aether key that may write: 64 hex digits")
     one.add_argument("--kind", type=_kind, help="only events of this kind; all kinds if left out")
     one.add_argument("--max-uses", type=whole_number, help="number of events at most")
-    one.add_argument("--days", type=whole_number, help="days from now that the token is valid")
-    one.add_argument("--ip", action="append", help="address or network (CIDR) to write from")
-    about = "tokens that were issued here, and how often they were used"
+    one.add_argument("--days", type=whole_number, help="number of days that the token is valid")
+    one.add_argument("--ip", action="append", help="only from this address or network (CIDR)")
+    about = "list the tokens that were issued here, and how often they were used"
     actions.add_parser("list", help=about, description=about).set_defaults(act=list_tokens)
-    about = "refuse a token from now on, and all that were made from it"
+    about = "refuse a token from now on, and all tokens that were made from it"
     one = actions.add_parser("revoke", help=about, description=about)
     one.set_defaults(act=revoke)
     one.add_argument("id", type=_key, help="the token's id, as `list` shows it")

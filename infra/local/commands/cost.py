@@ -1,6 +1,6 @@
-"""`farthing cost`: what a deployed relay costs, idle and for what is done with it.
+"""`farthing cost`: what a deployed relay costs, idle and for each kind of use.
 
-Amounts are measured here and now, by running the relay's verbs in memory; prices are one table's.
+The command measures the amounts by running the relay's verbs in memory. Prices are in one table.
 """
 
 import json
@@ -37,10 +37,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--templates",
         type=Path,
         default=Path("cdk.out"),
-        help="what was synthesised, for what it costs idle",
+        help="folder of the synthesised templates, for the idle costs",
     )
-    parser.add_argument("--prices", type=Path, help="JSON with other prices, or some of them")
-    parser.add_argument("--gigabytes", type=whole_number, default=0, help="stored already")
+    parser.add_argument(
+        "--prices", type=Path, help="JSON file with prices that replace those of the table"
+    )
+    parser.add_argument(
+        "--gigabytes", type=whole_number, default=0, help="gigabytes that are stored already"
+    )
     parser.add_argument("--json", action="store_true", help="all figures, in picodollars")
 
 
@@ -78,10 +82,11 @@ def _as_by_default() -> Place:
 
 
 def done(place: Place, settings: Settings) -> list[Line]:
-    """What a million of each use."""
+    """What a million of each operation uses."""
 
     def new() -> Scene:
-        return Scene(place, settings)  # each thing on a relay of its own: nothing stands in its way
+        # A relay of its own for each operation, so that none affects another.
+        return Scene(place, settings)
 
     paid, numbered, looked = (
         new().paid_write(),
@@ -97,10 +102,11 @@ def done(place: Place, settings: Settings) -> list[Line]:
         Line("paid write, all told", whole),
         Line("  POST /ilp, a note with 2 tags", paid.usage),
         Line("  its number, given alone", numbered.usage),
-        Line("  looking for who waits for it", looked.usage),
+        Line("  finding its subscriptions", looked.usage),
         Line("number, given 49 at once", new().full_batches().usage),
         Line("delivery to a subscription", new().delivery().usage),
         Line("event to a paid subscription", new().paid_delivery().usage),
+        Line("event paid for at another relay", new().placement().usage),
         Line("change pushed to a live feed", new().push().usage),
         Line("owner's EVENT, free", new().free_write().usage),
         Line("EVENT paid from a purse", new().purse_write().usage),
@@ -138,7 +144,7 @@ def _print_done(lines: Sequence[Line], prices: Prices) -> None:
 
 
 def _print_margin(lines: Sequence[Line], place: Place, settings: Settings, prices: Prices) -> None:
-    """What the price by the byte has to be, where the asset is dollars."""
+    """Print the price per byte that covers the costs, if the asset is dollars."""
     if settings.asset_code != "USD":
         return
     costs = total(lines[0].usage, prices)  # picodollars of a million
@@ -149,8 +155,8 @@ def _print_margin(lines: Sequence[Line], place: Place, settings: Settings, price
     least = -(-costs // (MILLION * size * unit))
     bring = size * settings.price_per_byte * unit * MILLION
     print(
-        f"\nThat note has {size} bytes: at {settings.price_per_byte} a byte a million of them bring"
-        f" {dollars(bring)}.\nFARTHING_PRICE_PER_BYTE={least} pays for what they cost."
+        f"\nThat note has {size} bytes. At {settings.price_per_byte} per byte, a million notes"
+        f" bring {dollars(bring)}.\nFARTHING_PRICE_PER_BYTE={least} covers their costs."
     )
 
 

@@ -15,7 +15,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--filter", type=filter_json, help="a NIP-01 filter, as JSON")
     which.add_argument("--id", type=event_id, help="one event: note, nevent or hex")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only show the events that would be removed"
+    )
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
@@ -31,5 +33,6 @@ def run(arguments: Namespace, settings: Settings) -> int:
             number += 1
             if arguments.dry_run:
                 print(event_line(record.event.as_dict()))
-    print(f"{number} events {'would be ' if arguments.dry_run else ''}removed")
+    events = "event" if number == 1 else "events"
+    print(f"{number} {events} {'would be ' if arguments.dry_run else ''}removed")
     return 0

@@ -1,5 +1,5 @@
-"""What two relays do to have the same events, over one connection: compare sets (NIP-77), fetch
-events by their ids, publish events and pay for them. `farthing sync` and `farthing stream` use it.
+"""Exchange events with another relay over one connection: compare sets (NIP-77), fetch events by
+their ids, publish events and pay for them. `farthing sync` and `farthing stream` use this module.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from farthing.nostr.filters import Filter
-from farthing.nostr.negentropy import Initiator, InvalidMessage, SealedVector
+from farthing.nostr.negentropy import Initiator, InvalidNegentropy, SealedVector
 from farthing.nostr.sync import SyncError
 from farthing.store.events import StoredEvent
 from infra.local.commands.remote import Remote, RemoteFailed
@@ -20,21 +20,22 @@ from infra.local.commands.sync_payer import SyncPayer
 
 _SYNC = "farthing-sync"
 _FETCH = "farthing-fetch"
-# In hex twice that. A relay behind API Gateway is disconnected by a frame of more than 32 KB.
+# Bytes; hex doubles them. API Gateway closes the connection after a frame of more than 32 KB.
 _FRAME = 16_000
 FETCH_AT_ONCE = 250  # below the number of events that relays send for one filter
 SEND_AT_ONCE = 100
-_PAUSES = (1, 2, 4, 8, 16, 30)  # seconds, where the relay says rate-limited
+_PAUSES = (1, 2, 4, 8, 16, 30)  # seconds to wait after the relay has answered rate-limited
 RATE_LIMITED = "rate-limited"
 _PAYABLE = ("restricted", "payment-required")
 
 
 class SyncFailed(Exception):
-    """The relay has refused or broken the sync; the message says why."""
+    """The relay has refused the sync or broken its protocol; the message says why."""
 
 
 class Refusals:
-    """Reasons by their first word, each with one example: prices and ids make every text differ."""
+    """Counts refusals by the first word of their reason, with one example of each: prices and ids
+    make every text different."""
 
     def __init__(self) -> None:
         self._numbers: Counter[str] = Counter()
@@ -51,9 +52,9 @@ class Refusals:
 
 
 class Difference(NamedTuple):
-    """What one round of a comparison has found."""
+    """The differences that one round of a comparison has found."""
 
-    have: Sequence[bytes]  # ids that they lack
+    have: Sequence[bytes]  # ids that the relay lacks
     need: Sequence[bytes]  # ids that we lack
 
 
@@ -67,8 +68,8 @@ async def compare(remote: Remote, filter: Filter, ours: SealedVector) -> AsyncIt
         reply = await _neg_reply(remote, is_first=head[0] == "NEG-OPEN")
         try:
             message, have, need = initiator.reconcile(reply)
-        except InvalidMessage as error:
-            raise SyncFailed(f"the relay's answer is not negentropy: {error}") from None
+        except InvalidNegentropy as error:
+            raise SyncFailed(f"expected a negentropy message from the relay: {error}") from None
         yield Difference(have, need)
         head = ("NEG-MSG", _SYNC)
     await remote.send("NEG-CLOSE", _SYNC)
@@ -87,7 +88,7 @@ async def _neg_reply(remote: Remote, *, is_first: bool) -> bytes:
     try:
         return bytes.fromhex(frame[2])
     except (IndexError, TypeError, ValueError):
-        raise SyncFailed("the relay's answer is not hexadecimal") from None
+        raise SyncFailed("expected hexadecimal digits in the relay's NEG-MSG") from None
 
 
 def _refusal(frame: list[Any]) -> str:
@@ -100,7 +101,7 @@ def _refusal(frame: list[Any]) -> str:
 
 
 async def fetch(remote: Remote, ids: Sequence[str], withheld: Refusals) -> list[bytes]:
-    """The events as lines, each once and only those that were asked for."""
+    """The events as lines, each once, and only events that were asked for."""
     lines: dict[str, bytes] = {}
     await remote.send("REQ", _FETCH, {"ids": ids, "limit": len(ids)})
     async for frame in remote.answers(("EVENT", _FETCH), ("EOSE", _FETCH), ("CLOSED", _FETCH)):
@@ -130,23 +131,23 @@ class Uploads:
 
 
 class Uploader:
-    """Publishes events at one relay, and pays for them where the relay wants that."""
+    """Publishes events at one relay, and pays for them if the relay demands it."""
 
     def __init__(self, payer: SyncPayer, uploads: Uploads) -> None:
         self._payer = payer
         self._uploads = uploads
 
     async def publish(self, remote: Remote, events: dict[str, StoredEvent]) -> list[str]:
-        """Send events and wait until the relay has said OK or why not to each of them. The reasons
-        of those that could not be stored, which are counted as well."""
+        """Send events and wait until the relay has accepted or refused each of them. Returns the
+        reasons of the refused events, and counts them."""
         failed: list[str] = []
         for pause in (*_PAUSES, None):
             refusals = await self._offer(remote, events)
             hasty = [id for id, why in refusals.items() if prefix_of(why) == RATE_LIMITED]
             if pause is None or not hasty:
-                failed += await self._settle(events, refusals)
+                failed += await self._pay_for(events, refusals)
                 break
-            failed += await self._settle(
+            failed += await self._pay_for(
                 events, {id: refusals[id] for id in refusals.keys() - hasty}
             )
             events = {id: events[id] for id in hasty}
@@ -154,7 +155,7 @@ class Uploader:
         return failed
 
     async def _offer(self, remote: Remote, events: dict[str, StoredEvent]) -> dict[str, str]:
-        """What is refused, and why."""
+        """Send the events; returns the refused ones, each with its reason."""
         waiting, refusals = set(events), {}
         for event in events.values():
             await remote.send_text(f'["EVENT",{event.json}]')
@@ -175,8 +176,8 @@ class Uploader:
                 break
         return refusals
 
-    async def _settle(self, events: dict[str, StoredEvent], refusals: dict[str, str]) -> list[str]:
-        """Pay where that is what is missing, and note the other reasons."""
+    async def _pay_for(self, events: dict[str, StoredEvent], refusals: dict[str, str]) -> list[str]:
+        """Pay for events that were refused for lack of payment, and count the other reasons."""
         payable, failed = [], []
         for event_id, reason in refusals.items():
             if self._payer.has_token and prefix_of(reason) in _PAYABLE:

@@ -20,7 +20,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, help="file; an existing one is continued")
     parser.add_argument("--filter", default="{}", type=filter_json, help="a NIP-01 filter, as JSON")
     parser.add_argument(
-        "--aether", action="store_true", help="Aether events instead; the filter is Aether's"
+        "--aether",
+        action="store_true",
+        help="export Aether events; --filter is then an Aether filter",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 

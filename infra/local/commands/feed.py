@@ -1,6 +1,7 @@
-"""`farthing feed`: what those whom the owner follows write, live, the newest last.
+"""`farthing feed`: events of the keys that the owner follows, live, the newest last.
 
-The command reads the relays of followed keys itself. It stores nothing and moves no checkpoint.
+The command reads the relays of followed keys itself. It stores nothing and moves no checkpoint. A
+key that is followed meanwhile is shown as well.
 """
 
 import json
@@ -9,6 +10,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from farthing.agent.catching_up import AUTHORS_AT_ONCE
@@ -28,34 +30,59 @@ from infra.local.commands.terminal import moment, plain, whole_number
 _REMEMBERED = 20_000  # ids: an event comes from several relays
 _LONGEST_NAME = 24
 _RETRY_SECONDS = 5.0
+_LOOK_SECONDS = 1.0  # between two looks at the follow list
 _SHOWN = frozenset({1, 6, 7, 30023})
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--limit", type=whole_number, default=20, help="stored events to begin with"
+        "--limit", type=whole_number, default=20, help="number of stored events to show first"
     )
     parser.add_argument("--once", action="store_true", help="end after the stored events")
-    parser.add_argument("--json", action="store_true", help="whole events, one a line")
+    parser.add_argument("--json", action="store_true", help="print whole events, one per line")
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
+    if settings.follow_content == "off":
+        raise BookkeepingError("FARTHING_FOLLOW_CONTENT is `off`: set it to `read` for a feed")
     with offline_agent(settings) as agent:
         places = feed_places(agent)
         if not followed(agent):
-            raise BookkeepingError("nobody is followed: farthing follow NPUB")
+            raise BookkeepingError(
+                "the follow list is empty: add a key with `farthing follow NPUB`"
+            )
         if not places:
-            raise BookkeepingError("no relay is known of those who are followed")
+            raise BookkeepingError("no relay of the followed keys is known")
         feed = Feed(agent, arguments.json)
         try:
-            feed.begin(places, arguments.limit)
+            listed = _follow_list(agent)
+            feed.show(places, arguments.limit)
             while not arguments.once:
-                time.sleep(3600)
+                time.sleep(_LOOK_SECONDS)
+                if (current := _follow_list(agent)) != listed:
+                    listed = current
+                    feed.show(feed_places(agent), arguments.limit)
         except KeyboardInterrupt:
             pass
         finally:
             feed.stop()
     return 0
+
+
+def _follow_list(agent: Agent) -> str:
+    """The id of the owner's follow list."""
+    follows = newest(agent, agent.settings.pubkey, Kind.FOLLOWS)
+    return "" if follows is None else follows.id
+
+
+@dataclass
+class _Reader:
+    """A thread that reads one relay."""
+
+    url: str
+    authors: Sequence[str]
+    ready: threading.Event = field(default_factory=threading.Event)  # has what is stored there
+    stopping: threading.Event = field(default_factory=threading.Event)
 
 
 class Feed:
@@ -67,51 +94,60 @@ class Feed:
         self._lock = threading.Lock()
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._names: dict[str, tuple[int, str]] = {}
-        self._held: list[Event] | None = []  # until all relays have sent what they have stored
+        self._held: list[Event] | None = None  # until new relays have sent what they have stored
         self._together = total_allowance(agent)
-        self._stopping = threading.Event()
+        self._readers: dict[str, _Reader] = {}
         self._kinds = sorted(agent.settings.follow_kinds & _SHOWN | {Kind.METADATA.value})
 
-    def begin(self, places: dict[str, list[str]], limit: int) -> None:
-        """Print the newest stored events of all relays in their order, and go on live."""
-        for pubkey in {key for keys in places.values() for key in keys}:
+    def show(self, places: dict[str, list[str]], limit: int) -> None:
+        """Read these relays and no others. Print the newest stored events of those that are new,
+        oldest first, and then live events."""
+        for reader in list(self._readers.values()):
+            if places.get(reader.url) != reader.authors:
+                reader.stopping.set()
+                del self._readers[reader.url]
+        new = [_Reader(url, places[url]) for url in places if url not in self._readers]
+        for pubkey in {key for reader in new for key in reader.authors}:
             profile = newest(self._agent, pubkey, Kind.METADATA)
             if profile is not None:
                 self._learn_name(profile)
-        stored = [threading.Event() for _ in places]
-        for ready, (url, authors) in zip(stored, places.items(), strict=True):
-            threading.Thread(
-                target=self._read, args=(url, authors, limit, ready), daemon=True
-            ).start()
-        ends = time.monotonic() + self._agent.settings.gather_seconds
-        for ready in stored:
-            ready.wait(max(0.0, ends - time.monotonic()))
         with self._lock:
-            held, self._held = self._held or [], None
+            self._held = []
+        for reader in new:
+            self._readers[reader.url] = reader
+            threading.Thread(target=self._read, args=(reader, limit), daemon=True).start()
+        ends = time.monotonic() + self._agent.settings.gather_seconds
+        for reader in new:
+            reader.ready.wait(max(0.0, ends - time.monotonic()))
+        with self._lock:
+            held, self._held = self._held, None
             for event in sorted(held, key=lambda event: event.created_at)[-limit:]:
                 self._print(event)
 
     def stop(self) -> None:
-        self._stopping.set()
+        for reader in self._readers.values():
+            reader.stopping.set()
 
-    def _read(self, url: str, authors: Sequence[str], limit: int, ready: threading.Event) -> None:
+    def _read(self, reader: _Reader, limit: int) -> None:
         settings = self._agent.settings
-        while not self._stopping.is_set():
-            intake = Intake(authors, self._kinds, self._known, self._take, settings.max_feed_faults)
+        while not reader.stopping.is_set():
+            intake = Intake(
+                reader.authors, self._kinds, self._known, self._take, settings.max_feed_faults
+            )
             try:
                 with self._agent.relays.session(
-                    url, self._together, settings.feed_seconds
+                    reader.url, self._together, settings.feed_seconds
                 ) as session:
-                    self._follow(session, intake, sorted(authors), limit)
-                    ready.set()
-                    while not self._stopping.is_set():
+                    self._follow(session, intake, sorted(reader.authors), limit)
+                    reader.ready.set()
+                    while not reader.stopping.is_set():
                         session.wait()
                         intake.flush()
             except RelayFailed as error:
-                if not ready.is_set():
-                    print(f"{plain(url)} cannot be read: {plain(str(error))}", flush=True)
-            ready.set()
-            self._stopping.wait(_RETRY_SECONDS)
+                if not reader.ready.is_set():
+                    print(f"{plain(reader.url)} cannot be read: {plain(str(error))}", flush=True)
+            reader.ready.set()
+            reader.stopping.wait(_RETRY_SECONDS)
 
     def _follow(
         self, session: RelaySession, intake: Intake, authors: list[str], limit: int

@@ -1,4 +1,4 @@
-"""`farthing follows`: who is followed, and who of them is a peer."""
+"""`farthing follows`: the keys that are followed, and which of them are peers."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -9,7 +9,7 @@ from infra.local.commands.bookkeeping import offline_agent
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """There is nothing to choose."""
+    """The command has no arguments."""
 
 
 def run(_arguments: Namespace, settings: Settings) -> int:

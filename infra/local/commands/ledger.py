@@ -1,4 +1,4 @@
-"""`farthing ledger`: what passed between a peer and us, entry by entry, and where it stands."""
+"""`farthing ledger`: all accounts and their balances, or one account entry by entry."""
 
 import time
 from argparse import ArgumentParser, Namespace
@@ -18,8 +18,8 @@ _WIDTH = 18
 class Entry(NamedTuple):
     time: int
     what: str
-    theirs: int  # added to what they owe us
-    ours: int  # added to what we owe them
+    theirs: int  # added to the amount that the peer owes us
+    ours: int  # added to the amount that we owe the peer
     about: str = ""
 
 
@@ -34,12 +34,12 @@ def run(arguments: Namespace, settings: Settings) -> int:
         elif agent.ledger.has_account(arguments.id):
             _print_statement(agent, arguments.id)
         else:
-            raise BookkeepingError(f"there is no account of {arguments.id!r}")
+            raise BookkeepingError(f"there is no account {arguments.id!r}")
     return 0
 
 
 def _list_accounts(agent: Agent) -> None:
-    """All of them: who is a peer no longer may still owe."""
+    """List all accounts. A former peer may still owe us money."""
     _print_row("account", "owes us", "pending", "we owe")
     for account in agent.ledger.account_ids():
         balance = agent.ledger.balance(account)
@@ -65,7 +65,7 @@ def _print_statement(agent: Agent, account: str) -> None:
 
 
 def _taken(agent: Agent, account: str) -> Iterator[Entry]:
-    """Packets that came from there."""
+    """Packets that came from this account."""
     for receipt in agent.ledger.receipts(account):
         what, about = _in_words(receipt.purpose)
         yield Entry(receipt.time, what, receipt.amount, 0, about)
@@ -84,7 +84,7 @@ def _in_words(purpose: Purpose) -> tuple[str, str]:
 
 
 def _passed_on(agent: Agent, account: str) -> Iterator[Entry]:
-    """Packets of others that went there: receipts stand with those who sent them."""
+    """Packets of others that went to this account. Their receipts are kept with the senders."""
     for sender in agent.ledger.account_ids():
         for receipt in agent.ledger.receipts(sender):
             match receipt.purpose:

@@ -1,4 +1,4 @@
-"""What the paying commands share: the key that signs, what a relay asks for, requests to it."""
+"""Shared by the commands that pay: the signing key, a relay's terms and prices, HTTP requests."""
 
 import json
 import secrets
@@ -27,7 +27,7 @@ from infra.local.commands.terminal import plain
 from infra.local.server.identity import kept_secret, with_identity
 from infra.local.server.peers import local_token
 
-# Hundredths of the relay's asset: whoever posts a note expects to pay less than a cent.
+# Hundredths of the relay's asset: a user who posts a note expects to pay less than a cent.
 _HIGHEST_PRICE_DIGITS = 2
 AUTHOR_FILE = "author-key"
 _TIMEOUT = 10.0
@@ -37,7 +37,7 @@ ERRORS = (
     PaymentFailed,
     OutboundFailed,
     NotEncodable,
-    InvalidPacket,  # an event that no packet has room for, or a price
+    InvalidPacket,  # an event that is too large for a packet, or a price that is
 )
 
 
@@ -55,20 +55,20 @@ def add_event_arguments(parser: ArgumentParser) -> None:
 
 def add_connector_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--token", default="", help="bearer token at the connector; ours is used at our own only"
+        "--token", default="", help="bearer token for the connector; needed unless it is our own"
     )
     parser.add_argument("--connector", default="", help="URL that takes the packet")
 
 
 def connector_token(arguments: Namespace, settings: Settings, endpoint: str) -> str:
-    """The token for a connector. Ours works at our own connector, and whoever else saw it could
-    spend with it."""
+    """The token for a connector. Our own token goes to our own connector only: another connector
+    that saw the token could spend our money with it."""
     if arguments.token:
         return str(arguments.token)
     if not is_own(endpoint, settings):
         raise NotPayable(
-            f"the packet would go to {plain(endpoint)}, which is not our own connector: give its"
-            f" --token, or pay through ours with --connector {settings.ilp_url}"
+            f"the packet would go to {plain(endpoint)}, which is not our own connector: give a"
+            f" --token for it, or pay through our own with --connector {settings.ilp_url}"
         )
     return settings.peer_token or local_token(Path(settings.data))
 
@@ -86,7 +86,7 @@ def _tag(text: str) -> str:
 
 
 def author_secret(arguments: Namespace, settings: Settings) -> bytes:
-    """The key that signs: the owner's if asked for, else a client's own, kept beside the data."""
+    """The signing key: the owner's with --owner, else a client's own key in the data folder."""
     if arguments.owner:
         return bytes.fromhex(with_identity(settings).secret_key)
     path = Path(settings.data) / AUTHOR_FILE
@@ -119,7 +119,7 @@ def ask_for_quote(relay: str, question: dict[str, Any]) -> dict[str, Any]:
 def ask(
     method: str, url: str, headers: dict[str, str], body: bytes | None = None
 ) -> dict[str, Any]:
-    """What a relay answers by HTTP; NotPayable, with a reason for people, where it does not."""
+    """A relay's answer by HTTP. Raises NotPayable, with a readable reason, if there is none."""
     try:
         response = urllib3.request(
             method, url, body=body, headers=headers, timeout=_TIMEOUT, retries=False,
@@ -130,7 +130,7 @@ def ask(
     try:
         answer = response.json()
     except ValueError:
-        raise NotPayable(f"the relay answered HTTP {response.status} without JSON") from None
+        raise NotPayable(f"expected JSON, got HTTP {response.status} without JSON") from None
     if not isinstance(answer, dict) or response.status >= 400:
         detail = answer.get("detail", "") if isinstance(answer, dict) else ""
         raise NotPayable(f"the relay answered HTTP {response.status}: {detail}")
@@ -144,14 +144,14 @@ def _why(error: urllib3.exceptions.HTTPError) -> str:
         case urllib3.exceptions.NewConnectionError():
             return "the connection was refused"
         case urllib3.exceptions.TimeoutError():
-            return "it took too long"
+            return "no answer in time"
         case urllib3.exceptions.SSLError():
             return "its certificate is not valid"
     return type(error).__name__
 
 
 def highest_price(given: int | None, asset_scale: int) -> int:
-    """What one event may cost, where the user has not said it."""
+    """The highest price that is paid for one event: the user's, or a default."""
     return 10 ** max(0, asset_scale - _HIGHEST_PRICE_DIGITS) if given is None else given
 
 

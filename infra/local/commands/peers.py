@@ -1,4 +1,4 @@
-"""`farthing peers`: who may send us packets, and how far we trust them."""
+"""`farthing peers`: the peers that may send us packets, and their limits."""
 
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from farthing.settings import Settings
 from infra.local.commands import bookkeeping
 from infra.local.commands.bookkeeping import ERRORS as ERRORS
-from infra.local.commands.terminal import pubkey, whole_number
+from infra.local.commands.terminal import ilp_address, pubkey, whole_number
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -14,9 +14,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     _add(actions)
     _set(actions)
     for name, about, act in (
-        ("list", "peers and their balances", bookkeeping.list_peers),
-        ("show", "one peer", bookkeeping.show_peer),
-        ("remove", "forget a peer", bookkeeping.remove_peer),
+        ("list", "list peers and their balances", bookkeeping.list_peers),
+        ("show", "show one peer", bookkeeping.show_peer),
+        ("remove", "remove a peer", bookkeeping.remove_peer),
     ):
         one = actions.add_parser(name, help=about, description=about)
         one.set_defaults(act=act)
@@ -24,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
             one.add_argument("id")
 
 
-_BALANCE = "what it may owe us: 0 for a peer that pays in advance, FARTHING_MAX_BALANCE if not said"
+_BALANCE = "what the peer may owe us; FARTHING_MAX_BALANCE if left out, 0 if the peer pays ahead"
 
 
 def _limit(text: str) -> int | str:
@@ -38,12 +38,14 @@ def _add(actions: Any) -> None:
     one.add_argument("id")
     one.add_argument("--token", default="", help="a token of your own, 32 random bytes")
     one.add_argument("--jwt", action="store_true", help="make a secret for JWT_HS_256 as well")
-    one.add_argument("--address", default="", help="the peer's ILP address")
+    one.add_argument("--address", default="", type=ilp_address, help="the peer's ILP address")
     one.add_argument("--endpoint", default="", help="URL where the peer takes packets")
     one.add_argument("--pubkey", default="", type=pubkey, help="the peer's Nostr key")
-    one.add_argument("--outgoing-token", default="", help="what we show at its endpoint")
+    one.add_argument(
+        "--outgoing-token", default="", help="the token that we send to the peer's endpoint"
+    )
     one.add_argument("--max-balance", type=whole_number, help=_BALANCE)
-    one.add_argument("--max-packet", type=whole_number, help="its largest packet")
+    one.add_argument("--max-packet", type=whole_number, help="largest amount of one packet")
 
 
 def _set(actions: Any) -> None:
@@ -52,12 +54,12 @@ def _set(actions: Any) -> None:
     one.set_defaults(act=bookkeeping.set_peer)
     one.add_argument("id")
     one.add_argument("--max-balance", type=_limit, help=f"{_BALANCE}; or `default`")
-    one.add_argument("--max-packet", type=_limit, help="its largest packet; or `default`")
+    one.add_argument("--max-packet", type=_limit, help="largest amount of one packet; or `default`")
     one.add_argument("--endpoint", help="URL where the peer takes packets")
     one.add_argument(
         "--active",
         action=BooleanOptionalAction,
-        help="whether packets are taken from it and sent to it",
+        help="whether we accept the peer's packets and send it packets",
     )
 
 

@@ -1,4 +1,4 @@
-"""`farthing post`: sign an event, pay for it in one packet, and say what happened."""
+"""`farthing post`: sign an event, pay for it in one packet, and print the result."""
 
 import asyncio
 import json
@@ -47,7 +47,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="publish by WebSocket, log in, and pay from the key's purse at the relay",
     )
     parser.add_argument(
-        "--aether", action="store_true", help="an Aether event, by the Aether key of the same owner"
+        "--aether",
+        action="store_true",
+        help="post an Aether event, signed with the Aether key derived from the same key",
     )
     parser.add_argument(
         "--capability", default="", help="a capability that pays for an Aether event, as JSON"
@@ -56,23 +58,23 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--broadcast",
         action="store_true",
-        help="place the owner's event at other relays as well, as `farthing broadcast` does",
+        help="send the owner's event to other relays as well, as `farthing broadcast` does",
     )
     parser.add_argument(
         "--max-price",
         type=whole_number,
-        help="refuse a higher price, in units; a hundredth of the relay's asset if left out",
+        help="highest price to pay, in units; a hundredth of the relay's asset if left out",
     )
     parser.add_argument(
         "--max-fees",
         type=whole_number,
-        help="what connectors on the way may keep beside it; as much as the price if left out",
+        help="most that connectors on the way may keep; as much as the price if left out",
     )
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
     if arguments.aether:
-        # Loaded where it is asked for: its libraries take their time.
+        # Imported here, because its libraries load slowly.
         from infra.local.commands import aether_client
 
         return aether_client.post(arguments, settings)
@@ -117,7 +119,7 @@ def _store_free(relay: str, event: Event) -> int:
 def _broadcast(arguments: Namespace, settings: Settings, event: Event) -> int:
     if not arguments.broadcast:
         return 0
-    # Loaded where it is asked for only.
+    # Imported here, because few calls need it.
     from infra.local.commands.bookkeeping import offline_agent
     from infra.local.commands.broadcast import FIRST_ATTEMPTS_SECONDS, place
 
@@ -127,7 +129,7 @@ def _broadcast(arguments: Namespace, settings: Settings, event: Event) -> int:
 
 def _publish_from_purse(relay: str, event: Event, secret: bytes) -> int:
     """Publish as any client does; the relay draws the price from the key's purse."""
-    # Loaded here: a client for WebSockets takes its time, and payments by packet need none.
+    # Imported here: a WebSocket client loads slowly, and payments by packet need none.
     from infra.local.commands.remote import RemoteFailed, publish_logged_in
 
     try:
@@ -146,7 +148,7 @@ def _pay(
     endpoint: str,
     token: str,
 ) -> tuple[PreparedPayment, Fulfill | Reject]:
-    """Pay the price, and what connectors on the way keep; or the amount that was said."""
+    """Pay the price and the fees of connectors on the way; or exactly --amount."""
     payment = prepare_payment(event, secret, terms, utc_now(), arguments.amount)
     fees = 0
     if arguments.amount is None:
@@ -156,14 +158,14 @@ def _pay(
 
 
 def _check_price(arguments: Namespace, terms: RelayTerms, price: int) -> None:
-    """The relay says what it costs, so the user says what it may cost."""
+    """Refuse a price above the user's limit; on a terminal, ask first if no limit was given."""
     tariff = terms.tariff
     most = highest_price(arguments.max_price, tariff.asset_scale)
     if price <= most:
         return
     asked = with_units(price, tariff.asset_code, tariff.asset_scale)
     if arguments.max_price is None and sys.stdin.isatty():
-        answer = input(f"This relay asks {plain(asked)} for the event. Pay it? [y/N] ")
+        answer = input(f"The relay's price for this event is {plain(asked)}. Pay it? [y/N] ")
         if answer.strip().lower() in ("y", "yes"):
             return
         raise NotPayable("nothing was paid")

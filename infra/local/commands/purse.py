@@ -1,5 +1,5 @@
-"""`farthing purse`: money that keys have paid in advance. Show, list, grant and freeze are for the
-operator; fill pays into any purse at any relay, from an account at a connector."""
+"""`farthing purse`: money that clients have paid in advance. Show, list, grant and freeze are for
+the operator. Fill pays into any purse at any relay, from an account at a connector."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -13,7 +13,6 @@ from farthing.ilp.money import with_units
 from farthing.ilp.packet import Fulfill, Reject
 from farthing.ilp.purse import is_public_key
 from farthing.ports.hosts import ANYWHERE
-from farthing.relay.purses import page_of
 from farthing.settings import Settings
 from farthing.store.purses import Movement, Purse
 from infra.local.commands import bookkeeping, paying
@@ -32,16 +31,21 @@ Act = Callable[[Namespace, Settings], int]
 
 def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _action(actions, "list", "all purses, and what they hold", list_purses, key=False)
-    _action(actions, "show", "one purse, and its last movements", show)
-    grant_parser = _action(actions, "grant", "give money of our own: it is no revenue", grant)
+    _action(actions, "list", "list all purses and their balances", list_purses, key=False)
+    _action(actions, "show", "show one purse and its last movements", show)
+    grant_parser = _action(
+        actions, "grant", "add money to a purse as a gift, which is not revenue", grant
+    )
     grant_parser.add_argument("amount", type=whole_number)
-    freezer = _action(actions, "freeze", "let a purse take nothing and pay for nothing", freeze)
-    freezer.add_argument("--off", action="store_true", help="let it take and pay again")
+    freezer = _action(actions, "freeze", "stop payments into a purse and out of it", freeze)
+    freezer.add_argument("--off", action="store_true", help="allow payments again")
     filler = _action(actions, "fill", "pay into a purse by packet", fill)
     filler.add_argument("amount", type=whole_number)
     filler.add_argument(
-        "--relay", default="", type=relay, help="whose purse; the local one if left out"
+        "--relay",
+        default="",
+        type=relay,
+        help="WebSocket URL of the purse's relay; the local one if left out",
     )
     add_connector_arguments(filler)
 
@@ -50,13 +54,15 @@ def _action(actions: Any, name: str, about: str, act: Act, *, key: bool = True) 
     one: ArgumentParser = actions.add_parser(name, help=about, description=about)
     one.set_defaults(act=act)
     if key:
-        one.add_argument("key", type=pubkey, help="whose purse: npub or 64 hex digits")
+        one.add_argument("key", type=pubkey, help="key of the purse: npub or 64 hex digits")
     return one
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
     if getattr(arguments, "key", None) and not is_public_key(bytes.fromhex(arguments.key)):
-        raise BookkeepingError("this is no public key: no point has this x-coordinate")
+        raise BookkeepingError(
+            f"expected a public key, got {arguments.key}: no curve point has this x-coordinate"
+        )
     if getattr(arguments, "amount", None) == 0:
         raise BookkeepingError("expected an amount above 0")
     status: int = arguments.act(arguments, settings)
@@ -104,7 +110,7 @@ def _show(agent: Agent, purse: Purse) -> None:
     settings = agent.settings
     row("purse", purse.key)
     row("npub", npub(purse.key))
-    row("page", page_of(settings, purse.key))
+    row("page", settings.purse_url(purse.key))
     row("left", with_units(purse.left, settings.asset_code, settings.asset_scale))
     for name in ("filled", "granted", "drawn"):
         row(name, str(getattr(purse, name)))
@@ -134,7 +140,7 @@ def freeze(arguments: Namespace, settings: Settings) -> int:
 
 
 def fill(arguments: Namespace, settings: Settings) -> int:
-    """Pay the amount, in as many packets as the connectors on the way want."""
+    """Pay the amount, in several packets if connectors on the way limit the size of one."""
     where = web_url(arguments, settings)
     left, packets, most = arguments.amount, 0, arguments.amount
     while left:

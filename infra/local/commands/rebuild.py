@@ -1,5 +1,6 @@
-"""`farthing routes rebuild`: the Glue jobs on this machine. Routes and credit limits are made from
-the events of the data folder, or of a file, and put in force for the agent that runs there."""
+"""`farthing routes rebuild`: run the Glue jobs on this machine. They compute routes and credit
+limits from the events of the data folder or of a file. The agent of the data folder then uses
+them."""
 
 import gzip
 import sys
@@ -34,7 +35,7 @@ _SHOWN = 10
 
 
 class RebuildFailed(Exception):
-    """There is no new table; the message says why."""
+    """No new routing table was made; the message says why."""
 
 
 ERRORS = (RebuildFailed, NoSpark)
@@ -42,8 +43,8 @@ ERRORS = (RebuildFailed, NoSpark)
 
 @dataclass(frozen=True)
 class _Source:
-    """Files for Spark. What a file of others held was verified on the way here; exports of a store
-    hold what was verified when it came in."""
+    """Files for Spark. Events of a file from elsewhere were verified when it was copied; exports of
+    a store hold events that were verified when they were stored."""
 
     path: str
     form: str
@@ -54,7 +55,7 @@ class _Source:
 @dataclass(frozen=True)
 class _Table:
     generation: Generation
-    first: list[Route]  # as many as one wants to see
+    first: list[Route]  # those that are printed
 
 
 def rebuild(arguments: Namespace, settings: Settings) -> int:
@@ -89,7 +90,7 @@ def _source(given: Path | None, settings: Settings, folder: Path, shown: bool) -
 
 
 def _is_export(files: list[Path]) -> bool:
-    """Whether it is DynamoDB's export: items instead of events."""
+    """Whether the files are an export of DynamoDB, which holds items instead of events."""
     for file in files:
         if file.name.endswith(".json.gz"):
             with _open(file) as lines:
@@ -102,8 +103,8 @@ def _open(file: Path) -> IO[bytes]:
 
 
 def _verified(files: list[Path], target: Path, shown: bool) -> _Source:
-    """The events that count for routing, each with its signature checked: anybody can write a file,
-    and a claim of somebody else's address in it would take that address away."""
+    """Copy the events that count for routing, and check their signatures: a forged event in a file
+    could claim somebody else's address."""
     lines = invalid = 0
     with target.open("wb") as out, tqdm(disable=not shown, unit=" events", file=sys.stderr) as bar:
         for line in (line for file in files for line in _lines(file)):
@@ -156,7 +157,9 @@ def _rebuild_routes(
             force=arguments.force,
         )
     except GenerationRefused as refused:
-        raise RebuildFailed(f"{refused}; the live one stays, unless you --force it") from None
+        raise RebuildFailed(
+            f"{refused}; the old table stays in force, unless you use --force"
+        ) from None
     return _Table(generation, list(islice(agent.routes.routes(name), _SHOWN)))
 
 

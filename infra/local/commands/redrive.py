@@ -1,7 +1,8 @@
-"""`farthing redrive`: what a deployed relay's stream handlers have given up on, handled after all.
+"""`farthing redrive`: retry the records and messages that a deployed relay has given up on.
 
-A failure queue says when the lost records were written and not what they were: the events are
-looked up in the tables. A message is deleted when its events are through.
+A message in the failure queue of a stream says when the lost records were written, but not which
+events they held: the events are looked up in the tables. The message is deleted when its events
+have been handled.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -14,7 +15,7 @@ import orjson
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import get_session
 
-from farthing.agent.recover import Span, deliver_again, number_again, push_again
+from farthing.agent.recover import Period, deliver_again, number_again, push_again
 from farthing.aws.connections import GatewayConnections
 from farthing.aws.recipients import SqsRecipients
 from farthing.aws.wakes import SqsWakes
@@ -30,26 +31,26 @@ Clients = Callable[[str], Any]
 
 _MINUTE, _HOUR = 60, 3600
 _MESSAGES_AT_ONCE = 10
-_HIDDEN_SECONDS = 15 * _MINUTE  # from a second redrive, while this one is at it
-_WAIT_SECONDS = 1  # SQS then asks all of its servers, and misses no message
+_HIDDEN_SECONDS = 15 * _MINUTE  # hidden from a second redrive while this one runs
+_WAIT_SECONDS = 1  # with a wait, SQS asks all of its servers and misses no message
 _EVER = 2**40
 _DELIVERIES = "deliveries"
 
 
 @dataclass(frozen=True)
 class _Consumer:
-    """What to do again, and how long before its record an event may have been written."""
+    """The work to repeat, and how long before its record an event may have been written."""
 
-    again: Callable[[Agent, Span], int]
+    again: Callable[[Agent, Period], int]
     before: int
     done: str
 
 
-# An event's second is taken when its write begins. What is pushed was numbered before, and the
-# sequencer has an hour's patience.
+# An event gets its second when its write begins. Pushed events were numbered before that, and the
+# sequencer retries for an hour.
 CONSUMERS: Mapping[str, _Consumer] = {
     "sequencer": _Consumer(number_again, 2 * _MINUTE, "numbered"),
-    "push": _Consumer(push_again, 2 * _HOUR, "brought to live feeds"),
+    "push": _Consumer(push_again, 2 * _HOUR, "pushed to live feeds"),
     "fanout": _Consumer(deliver_again, 2 * _MINUTE, "offered to subscriptions"),
 }
 
@@ -59,7 +60,7 @@ def new_client(service: str) -> Any:
 
 
 def deployed_agent(prefix: str, clients: Clients = new_client) -> Agent:
-    """The agent that the deployed handlers work for, as far as streams need it: without its key."""
+    """The agent of the deployed handlers, with the parts that streams need: without its key."""
     found = clients("lambda").get_function_configuration(FunctionName=f"{prefix}fanout")
     variables = found["Environment"]["Variables"]
     return Agent(
@@ -78,7 +79,8 @@ def _deliveries_url(prefix: str, clients: Clients) -> str:
 
 
 def _wake_again(agent: Agent, queue: "_Queue") -> int:
-    """Wake the paid subscriptions that could not be served. How many messages are no wakes."""
+    """Wake the paid subscriptions that could not be served. Returns the number of messages that
+    are not wakes."""
     handled, unreadable = {}, 0
     for message in queue.messages():
         try:
@@ -95,11 +97,13 @@ def _wake_again(agent: Agent, queue: "_Queue") -> int:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only look into the queues")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only count the messages of each queue"
+    )
     parser.add_argument(
         "--unnumbered",
         action="store_true",
-        help="number every stored event that has no number, whatever the queues say",
+        help="number all stored events without a number; the queues are not used",
     )
 
 
@@ -112,7 +116,7 @@ def run(
     prefix = settings.table_prefix
     agent = agent_of(prefix, clients)
     if arguments.unnumbered:
-        print(f"sequencer  {number_again(agent, Span(0, _EVER))} events numbered")
+        print(f"sequencer  {number_again(agent, Period(0, _EVER))} events numbered")
         return 0
     unreadable = 0
     for name, consumer in CONSUMERS.items():
@@ -120,12 +124,12 @@ def run(
         if arguments.dry_run:
             print(f"{name:<11}{queue.length()} messages")
             continue
-        spans = {each["ReceiptHandle"]: span_of(each["Body"]) for each in queue.messages()}
-        known = {handle: span for handle, span in spans.items() if span is not None}
-        unreadable += len(spans) - len(known)
+        periods = {each["ReceiptHandle"]: period_of(each["Body"]) for each in queue.messages()}
+        known = {handle: period for handle, period in periods.items() if period is not None}
+        unreadable += len(periods) - len(known)
         handled = _handle(agent, consumer, list(known.values()))
         queue.delete(known)
-        print(f"{name:<11}{len(spans)} messages, {handled} events {consumer.done}")
+        print(f"{name:<11}{len(periods)} messages, {handled} events {consumer.done}")
     wakes = _Queue(clients("sqs"), f"{prefix}{_DELIVERIES}-failures")
     if arguments.dry_run:
         print(f"{_DELIVERIES:<11}{wakes.length()} messages")
@@ -135,12 +139,12 @@ def run(
         if each.name != _DELIVERIES:
             _send_again(clients("sqs"), prefix, each, look_only=arguments.dry_run)
     if unreadable:
-        print(f"{unreadable} messages are of no kind that we know: they stay in their queues")
+        print(f"{unreadable} messages have an unknown form: they stay in their queues")
     return 1 if unreadable else 0
 
 
 def _send_again(client: Any, prefix: str, queue: Queue, *, look_only: bool) -> None:
-    """Messages of a queue are whole: they go back to it as they are."""
+    """Send the failed messages of a queue back to it, unchanged."""
     failures, own = _Queue(client, prefix + queue.failures), _Queue(client, prefix + queue.name)
     if look_only:
         print(f"{queue.name:<11}{failures.length()} messages")
@@ -153,21 +157,21 @@ def _send_again(client: Any, prefix: str, queue: Queue, *, look_only: bool) -> N
     print(f"{queue.name:<11}{sent} messages, sent to their queue again")
 
 
-def _handle(agent: Agent, consumer: _Consumer, spans: list[Span]) -> int:
-    """Together where they overlap: a bad minute leaves many messages, and each look reads an
-    index."""
-    joined: list[Span] = []
-    for span in sorted(spans, key=lambda span: span.first):
-        wide = Span(span.first - consumer.before, span.last)
+def _handle(agent: Agent, consumer: _Consumer, periods: list[Period]) -> int:
+    """Handle the periods, and join those that overlap: a bad minute leaves many messages, and each
+    period costs a read of an index."""
+    joined: list[Period] = []
+    for period in sorted(periods, key=lambda period: period.first):
+        wide = Period(period.first - consumer.before, period.last)
         if joined and wide.first <= joined[-1].last + 1:
-            joined[-1] = Span(joined[-1].first, max(joined[-1].last, wide.last))
+            joined[-1] = Period(joined[-1].first, max(joined[-1].last, wide.last))
         else:
             joined.append(wide)
-    return sum(consumer.again(agent, span) for span in joined)
+    return sum(consumer.again(agent, period) for period in joined)
 
 
-def span_of(body: str) -> Span | None:
-    """When the records that a message tells of came into the stream."""
+def period_of(body: str) -> Period | None:
+    """The time in which the records of a message came into the stream."""
     try:
         batch = orjson.loads(body)["DDBStreamBatchInfo"]
         first, last = (
@@ -176,7 +180,7 @@ def span_of(body: str) -> Span | None:
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None
-    return Span(int(first), int(last) + 1)
+    return Period(int(first), int(last) + 1)
 
 
 class _Queue:
@@ -193,7 +197,7 @@ class _Queue:
         return int(asked["Attributes"][name])
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """All that are there; until they are deleted they only hide for a while."""
+        """All messages of the queue. A message that is not deleted appears again after a while."""
         while some := self._client.receive_message(
             QueueUrl=self._url,
             MaxNumberOfMessages=_MESSAGES_AT_ONCE,

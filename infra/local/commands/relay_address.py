@@ -1,4 +1,4 @@
-"""Which relay a command means, and where it answers HTTP."""
+"""The relay that a command works with: its WebSocket URL and its HTTP URL."""
 
 from argparse import ArgumentTypeError, Namespace
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ def relay_url(arguments: Namespace, settings: Settings) -> str:
 
 
 def web_url(arguments: Namespace, settings: Settings) -> str:
-    """Where the relay answers HTTP: another place than its sockets', if it is set apart."""
+    """The relay's HTTP URL. Our own relay may have different addresses for HTTP and WebSockets."""
     return http_url(arguments.relay) if arguments.relay else settings.http_url
 
 

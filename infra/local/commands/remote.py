@@ -1,4 +1,4 @@
-"""A connection to another relay: one question at a time, and every frame that answers it."""
+"""A connection to another relay: one request at a time, and the frames that answer it."""
 
 import asyncio
 import json
@@ -13,13 +13,14 @@ import aiohttp
 from farthing.nostr.events import Event, sign_event
 from farthing.nostr.kinds import Kind
 from farthing.nostr.messages import Prefix
+from infra.local.commands.connecting import why_not_connected
 
 _LARGEST_FRAME = 16 * 1024 * 1024
 _HEARTBEAT_SECONDS = 30
 _CONNECT_SECONDS = 15
 # A relay that has to gather a million events first takes a while.
 _PATIENCE_SECONDS = 120
-# One that answers by NOTICE alone does not know what it was asked.
+# A relay that answers only by NOTICE has not understood the request.
 _AFTER_NOTICE_SECONDS = 3
 
 Frame = list[Any]
@@ -49,9 +50,9 @@ class Remote:
             raise RemoteFailed("the relay has closed the connection") from None
 
     async def answers(self, *heads: tuple[str, ...]) -> AsyncIterator[Frame]:
-        """The frames that begin like one of these, until the caller has enough of them.
+        """The frames that begin with one of these heads, until the caller stops reading.
 
-        RemoteFailed when none comes for too long, with what the relay says by NOTICE if it does.
+        Raises RemoteFailed, with the relay's NOTICE if it sent one, if no frame comes in time.
         """
         wanted = [list(head) for head in heads]
         notice, patience = "", float(_PATIENCE_SECONDS)
@@ -70,7 +71,7 @@ class Remote:
 
     async def subscribe(self, name: str, take: Take, *request: object) -> None:
         """Send a request and have `take` called with the frames of its name, whenever frames are
-        read: also while another question is answered."""
+        read: also during another request."""
         self._taking[name] = take
         await self.send(*request)
 
@@ -79,7 +80,7 @@ class Remote:
         await self.send("CLOSE", name)
 
     async def listen(self, seconds: float) -> bool:
-        """Read one frame, for the sake of subscriptions; False if none has come in time."""
+        """Read one frame and pass it to its subscription. Returns False if none comes in time."""
         try:
             async with asyncio.timeout(seconds):
                 frame = await self._receive()
@@ -112,8 +113,8 @@ class Remote:
 
 
 async def publish_logged_in(url: str, event: Event, secret: bytes) -> tuple[bool, str]:
-    """Publish an event, log in when the relay asks for it (NIP-42), and send it again. What OK says
-    in the end."""
+    """Publish an event. If the relay asks for a login (NIP-42), log in and send the event again.
+    Returns the relay's last OK."""
     sent = ["EVENT", event.as_dict()]
     challenge, asked = "", False
     async with connected(url) as relay:
@@ -149,7 +150,7 @@ async def connected(url: str) -> AsyncIterator[Remote]:
                     url, max_msg_size=_LARGEST_FRAME, heartbeat=_HEARTBEAT_SECONDS
                 )
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise RemoteFailed(f"cannot connect to {url}: {error or 'no answer'}") from None
+            raise RemoteFailed(f"cannot connect to {url}: {why_not_connected(error)}") from None
         try:
             yield Remote(url, socket)
         finally:

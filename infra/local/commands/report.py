@@ -1,5 +1,5 @@
-"""`farthing report`: what the relay stored and earned, as one HTML page. The Glue job on this
-machine, from the data folder."""
+"""`farthing report`: what the relay stored and earned, as one HTML page. Runs the Glue job on this
+machine, on the data folder."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -27,7 +27,7 @@ _DAY = 24 * 3600
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, default=Path("report.html"))
     parser.add_argument("--days", type=whole_number, default=30)
-    parser.add_argument("--parquet", type=Path, help="folder for the figures as Parquet")
+    parser.add_argument("--parquet", type=Path, help="folder to write the figures to, as Parquet")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 

@@ -4,7 +4,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from farthing.connector.forwarding import find_way
+from farthing.connector.forwarding import find_next_hop
 from farthing.context import Agent
 from farthing.ilp.address import is_prefix, is_valid
 from farthing.ilp.fees import TYPICAL_AMOUNT, forwarding_fee
@@ -19,21 +19,23 @@ from infra.local.commands.terminal import whole_number
 def add_arguments(parser: ArgumentParser) -> None:
     parser.set_defaults(act=list_routes)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    about = "how packets for an address go"
+    about = "show the way of packets to an address"
     one = actions.add_parser("explain", help=about, description=about)
     one.set_defaults(act=explain_route)
     one.add_argument("address")
-    about = "make the table from follows (Spark)"
+    about = "compute the table from follows (Spark)"
     one = actions.add_parser("rebuild", help=about, description=about)
     one.set_defaults(act=_rebuild)
     one.add_argument(
         "--input",
         type=Path,
-        help="events of a file or folder: JSON lines, a DynamoDB export or Parquet; else the"
-        " stored ones",
+        help="file or folder of events: JSON lines, a DynamoDB export or Parquet; the stored events"
+        " if left out",
     )
-    one.add_argument("--hops", type=whole_number, default=6, help="longest path")
-    one.add_argument("--force", action="store_true", help="even if the table has shrunk much")
+    one.add_argument("--hops", type=whole_number, default=6, help="most hops of a path")
+    one.add_argument(
+        "--force", action="store_true", help="replace the table even if the new one is much smaller"
+    )
     one.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -64,14 +66,14 @@ def list_routes(_arguments: Namespace, settings: Settings) -> int:
         print(f"{'prefix':<40}{'fee':>12}{'hops':>6}  next hop")
         routes = sorted(agent.routes.routes(live.name), key=lambda route: route.prefix)
         if live.count and not routes:
-            raise BookkeepingError("all of them have expired: farthing routes rebuild")
+            raise BookkeepingError("all routes have expired: farthing routes rebuild")
         for route in routes:
             print(f"{route.prefix:<40}{route.fee:>12}{route.hops:>6}  {route.next_hop[:16]}")
     return 0
 
 
 def explain_route(arguments: Namespace, settings: Settings) -> int:
-    """What would become of a packet, by the very look-up that packets go through."""
+    """Print the way of a packet to an address, by the same look-up that packets use."""
     address = arguments.address
     if not is_valid(address):
         raise BookkeepingError(f"{address!r} is not an ILP address")
@@ -79,7 +81,7 @@ def explain_route(arguments: Namespace, settings: Settings) -> int:
         if is_prefix(agent.settings.own_ilp_address, address):
             print(f"{address} is this agent's own: packets are delivered here")
             return 0
-        way = find_way(agent, address)
+        way = find_next_hop(agent, address)
         if way.peer is None and way.route is None:
             print(f"no route to {address}: packets are rejected (F02)")
             return 1
@@ -102,7 +104,7 @@ def _explain(route: Route) -> None:
 
 def _standing(peer: Peer | None) -> str:
     if peer is None:
-        return "is no peer of ours: packets are rejected (F02)"
+        return "not a peer of ours: packets are rejected (F02)"
     if not peer.active:
         return f"peer {peer.id} is not active: farthing peers set {peer.id} --active"
     return f"peer {peer.id} at {peer.endpoint or 'no endpoint: packets are rejected (F02)'}"

@@ -10,7 +10,7 @@ ERRORS = (CannotStart,)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Everything is a setting."""
+    """The command has no arguments: it is configured by settings."""
 
 
 def run(_arguments: Namespace, settings: Settings) -> int:
@@ -24,6 +24,6 @@ def run(_arguments: Namespace, settings: Settings) -> int:
 def _new_event_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:  # a platform that it does not support
+    except ImportError:  # uvloop does not support this platform
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()

@@ -1,6 +1,7 @@
-"""Spark on one machine for the commands that run a job: is it there, a session, and how far it is.
+"""Spark on one machine, for commands that run a job: the check that it is installed, a session, and
+a progress bar.
 
-PySpark and its Java are large, so they are no part of what `make run` installs.
+PySpark and its Java are large, so `make run` does not install them.
 """
 
 import logging
@@ -16,7 +17,7 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A small job ends before the optimising compiler has paid for itself, and gains by no second part.
+# A small job ends before the optimising compiler is worth its time, and is not faster in two parts.
 _SMALL = 50_000
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LINES_EACH = 25_000
@@ -28,10 +29,10 @@ class NoSpark(Exception):
 
 @contextmanager
 def spark_session(lines: int) -> Iterator["SparkSession"]:
-    """A session for so many lines of input, stopped at the end."""
+    """A session that is sized for this number of input lines, and stopped at the end."""
     if find_spec("pyspark") is None:
         raise NoSpark(
-            "this runs on Spark, which is not installed: `make spark` installs it with its Java,"
+            "this command needs Spark, which is not installed: `make spark` installs it with Java,"
             " as does `pip install 'farthing[glue]'`"
         )
     from glue_jobs.session import local_session
@@ -51,7 +52,7 @@ def spark_session(lines: int) -> Iterator["SparkSession"]:
 
 @contextmanager
 def progress_bar(about: str, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """What a job calls with the name of a stage, and how many of how many steps are done."""
+    """The function that a job calls with a stage's name, the steps done and all steps."""
     with tqdm(
         disable=not shown, file=sys.stderr, bar_format="{desc:<42}{bar:20} {n_fmt}/{total_fmt}"
     ) as bar:

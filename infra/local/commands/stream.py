@@ -1,4 +1,4 @@
-"""`farthing stream`: keep the data folder in step with other relays, until it is stopped.
+"""`farthing stream`: keep exchanging events with other relays until the command is stopped.
 
 Streams are given on the command line or in a TOML file. Each has a checkpoint for every relay and
 direction, so that the next run goes on where this one ended.
@@ -22,7 +22,7 @@ from farthing.nostr.filters import Filter, InvalidFilter, parse_filter
 from farthing.settings import Settings
 from infra.local.commands.bookkeeping import offline_agent
 from infra.local.commands.relay_address import relay
-from infra.local.commands.streaming import Down, Remembered, Stream, Up
+from infra.local.commands.streaming import Down, RecentIds, Stream, Up
 from infra.local.commands.sync_payer import PaymentLimits, SyncPayer, add_payment_arguments
 from infra.local.commands.terminal import filter_json, plain
 from infra.local.commands.transfer import Importer, NotImported
@@ -33,15 +33,15 @@ _TELL_SECONDS = 5.0
 
 
 class NoStreams(Exception):
-    """What to stream is not said, or not in a way that can be understood."""
+    """No stream was given, or one that is not valid; the message says which."""
 
 
 ERRORS = (NoStreams, NotImported)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to keep in step with one relay."""
+class StreamPlan:
+    """The events to exchange with one relay, and the limits on payments."""
 
     url: str
     filter: Filter
@@ -56,17 +56,19 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--dir",
         choices=_DIRECTIONS,
         default="both",
-        help="take what the relays have, send what we have, or both",
+        help="fetch the relays' events, send ours, or both",
     )
-    parser.add_argument("--config", type=Path, help="a TOML file of streams")
+    parser.add_argument(
+        "--config", type=Path, help="a TOML file with a table [streams.NAME] for each stream"
+    )
     add_payment_arguments(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress, only the end")
+    parser.add_argument("--quiet", action="store_true", help="print only the results at the end")
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
     plans = list(_plans(arguments))
     if not plans:
-        raise NoStreams("give URLs of relays, or --config with a file of streams")
+        raise NoStreams("expected URLs of relays, or --config with a file of streams; got neither")
     with offline_agent(settings) as agent:
         importer = Importer(agent)
         try:
@@ -80,16 +82,16 @@ def run(arguments: Namespace, settings: Settings) -> int:
     return 0
 
 
-def _plans(arguments: Namespace) -> Iterator[Plan]:
+def _plans(arguments: Namespace) -> Iterator[StreamPlan]:
     filter = _checked(orjson.loads(arguments.filter))
     for url in dict.fromkeys(arguments.urls):
-        yield Plan(url, filter, arguments.dir, PaymentLimits.of(arguments))
+        yield StreamPlan(url, filter, arguments.dir, PaymentLimits.of(arguments))
     if arguments.config is not None:
         yield from read_plans(arguments.config)
 
 
-def read_plans(path: Path) -> Iterator[Plan]:
-    """The streams of a TOML file: a table `[streams.NAME]` each."""
+def read_plans(path: Path) -> Iterator[StreamPlan]:
+    """The streams of a TOML file, which has a table `[streams.NAME]` for each."""
     try:
         streams = tomllib.loads(path.read_text(encoding="utf-8")).get("streams", {})
     except ValueError as error:  # no TOML, or no UTF-8
@@ -103,7 +105,7 @@ def read_plans(path: Path) -> Iterator[Plan]:
             raise NoStreams(f"stream {name!r} in {path}: {error}") from None
 
 
-def _of_table(table: object) -> Iterator[Plan]:
+def _of_table(table: object) -> Iterator[StreamPlan]:
     if not isinstance(table, dict):
         raise ValueError("expected a table")
     unknown = sorted(table.keys() - _KEYS)
@@ -117,7 +119,7 @@ def _of_table(table: object) -> Iterator[Plan]:
         raise ValueError(f"dir: expected one of {', '.join(_DIRECTIONS)}, got {direction!r}")
     filter = _checked(json.loads(filter_json(json.dumps(table.get("filter", {})))))
     limits = _limits(table)
-    yield from (Plan(relay(url), filter, direction, limits) for url in dict.fromkeys(urls))
+    yield from (StreamPlan(relay(url), filter, direction, limits) for url in dict.fromkeys(urls))
 
 
 def _limits(table: Mapping[str, Any]) -> PaymentLimits:
@@ -134,12 +136,12 @@ def _limits(table: Mapping[str, Any]) -> PaymentLimits:
 def _checked(value: object) -> Filter:
     filter = parse_filter(value)
     if filter.limit is not None:
-        raise InvalidFilter("a stream has no end, so its filter has no limit")
+        raise InvalidFilter("expected a filter without a limit, because a stream has no end")
     return filter
 
 
 async def _run(
-    agent: Agent, importer: Importer, plans: Sequence[Plan], *, quiet: bool
+    agent: Agent, importer: Importer, plans: Sequence[StreamPlan], *, quiet: bool
 ) -> list[Stream]:
     streams = list(_streams(agent, importer, plans))
     stopped = asyncio.Event()
@@ -154,7 +156,7 @@ async def _run(
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if everything.done():
-            everything.result()  # an error that no new connection could mend
+            everything.result()  # raise an error that a new connection would not help against
     finally:
         tasks = [*running, stopping, *([telling] if telling else [])]
         for task in tasks:
@@ -163,16 +165,16 @@ async def _run(
     return streams
 
 
-def _streams(agent: Agent, importer: Importer, plans: Sequence[Plan]) -> Iterator[Stream]:
+def _streams(agent: Agent, importer: Importer, plans: Sequence[StreamPlan]) -> Iterator[Stream]:
     storing = asyncio.Lock()
-    remembered: dict[str, Remembered] = {}
+    remembered: dict[str, RecentIds] = {}
     payers: dict[tuple[str, PaymentLimits], SyncPayer] = {}
     seen = set()
     for plan in plans:
-        came = remembered.setdefault(plan.url, Remembered())
+        came = remembered.setdefault(plan.url, RecentIds())
         for direction in ("down", "up") if plan.direction == "both" else (plan.direction,):
             key = direction, plan.url, orjson.dumps(plan.filter.as_dict())
-            if key in seen:  # two of the same would move one checkpoint
+            if key in seen:  # two equal streams would move the same checkpoint
                 continue
             seen.add(key)
             if direction == "down":
@@ -185,7 +187,7 @@ def _streams(agent: Agent, importer: Importer, plans: Sequence[Plan]) -> Iterato
 
 
 async def _tell(streams: Sequence[Stream]) -> None:
-    """Say on the terminal what has changed: a new state soon, figures from time to time."""
+    """Print changes to the terminal: a new state soon, figures from time to time."""
     told: dict[int, str] = {}
     states: dict[int, str] = {}
     beat = 0.25

@@ -1,5 +1,5 @@
-"""How far each stream has come, kept with the data: a backup holds events and checkpoints of one
-moment."""
+"""The checkpoint of each stream, kept in the database: a backup holds events and checkpoints of the
+same moment."""
 
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -15,14 +15,14 @@ _DIGITS = 32  # of a filter's hash
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Everything up to here is behind us. None where nothing is."""
+    """Everything up to this point has been exchanged. None if nothing has."""
 
-    number: int | None = None  # of the changes feed: the relay's when reading, ours when sending
-    time: int | None = None  # where the relay has no numbers: when the last look began
+    number: int | None = None  # in the changes feed: the relay's if we read, ours if we send
+    time: int | None = None  # if the relay has no numbers: when the last read began
 
 
 class Checkpoints:
-    """Of one direction, relay and filter."""
+    """The stored checkpoint of one direction, relay and filter."""
 
     def __init__(self, engine: Engine, direction: str, url: str, filter: Filter) -> None:
         self._engine = engine

@@ -1,9 +1,9 @@
-"""One stream of events between the data folder and another relay, in one direction, for as long as
-it may run.
+"""One stream of events between the data folder and another relay, in one direction, until it is
+stopped.
 
-Reading goes by the relay's own numbers (NIP-CF) where it has them. Elsewhere a live subscription is
-opened first, and what came before it is compared (NIP-77) or read page by page. Sending follows our
-own numbers. A checkpoint moves only behind what is stored.
+Reading uses the relay's changes feed (NIP-CF) if it has one. Otherwise a live subscription is
+opened first, and older events are compared (NIP-77) or read page by page. Sending follows our own
+changes feed. A checkpoint moves only when the events before it are stored.
 """
 
 import asyncio
@@ -52,22 +52,22 @@ _PAGE = "farthing-page"
 _PAGE_SIZE = 500
 _BATCH = 250  # events that are stored at once
 _POLL_SECONDS = 0.5  # between two looks at our own numbers
-_SETTLE_SECONDS = 0.2  # a batch is stored when nothing has come for so long
+_SETTLE_SECONDS = 0.2  # a batch is stored after so long without a new event
 _INFORMATION_SECONDS = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
-_REMEMBERED = 10_000  # ids that need not be sent back to where they came from
-_MOST_FAULTS = 50  # events of one connection that nobody asked for
-_MOST_TRIES = 5  # at events that the relay refuses for now
+_REMEMBERED = 10_000  # ids of events that are not sent back to the relay they came from
+_MOST_FAULTS = 50  # events of one connection that were not asked for
+_MOST_TRIES = 5  # to send events that the relay has refused for now
 _CHECKPOINT_SECONDS = 60
 _MOST_AUTHOR_LISTS = 100  # above, the whole log is read
 
 
 class StreamEnded(Exception):
-    """This stream cannot go on, however often it is tried; the message says why."""
+    """This stream cannot go on, and another try would not help; the message says why."""
 
 
-class Remembered:
-    """The ids that have lately come from a relay."""
+class RecentIds:
+    """The ids of events that have lately come from a relay."""
 
     def __init__(self) -> None:
         self._ids: OrderedDict[str, None] = OrderedDict()
@@ -88,7 +88,7 @@ class Stream(ABC):
     agent: Agent
     url: str
     filter: Filter
-    remembered: Remembered
+    remembered: RecentIds
     state: str = "not connected"
     failures: int = 0  # in a row
 
@@ -98,7 +98,7 @@ class Stream(ABC):
         self._checkpoints = Checkpoints(self.agent.engine, self.direction, self.url, self.filter)
 
     async def stay(self) -> None:
-        """Run over as many connections as it takes, until cancelled."""
+        """Run until cancelled, and connect again when a connection ends."""
         while True:
             try:
                 abilities = await asyncio.to_thread(_abilities, self.url)
@@ -117,17 +117,17 @@ class Stream(ABC):
 
     @abstractmethod
     async def follow(self, remote: Remote, abilities: Abilities) -> None:
-        """Catch up and go on, over one connection."""
+        """Catch up and then follow new events, over one connection."""
 
     @property
     @abstractmethod
     def figures(self) -> str:
-        """What has been done, in one line."""
+        """The numbers of events so far, in one line."""
 
     @property
     @abstractmethod
     def reasons(self) -> Iterable[str]:
-        """Why events were not taken."""
+        """The reasons why events were not taken."""
 
     def _is_live(self) -> None:
         self.state, self.failures = "live", 0
@@ -152,7 +152,7 @@ class Stream(ABC):
 
 @dataclass
 class Down(Stream):
-    """What the relay has comes here."""
+    """Fetches the relay's events."""
 
     importer: Importer = field(kw_only=True)
     storing: asyncio.Lock = field(kw_only=True)  # streams take turns at the importer
@@ -164,7 +164,7 @@ class Down(Stream):
     async def follow(self, remote: Remote, abilities: Abilities) -> None:
         self._waiting: list[Event] = []
         self._faults = 0
-        # A changes filter has no room for these, and `since` is a number in it.
+        # A changes filter cannot hold these: its `since` is a number.
         without_number = self.filter.as_dict().keys() & {"ids", "since", "until"}
         if abilities.changes and not without_number:
             await self._by_number(remote, abilities)
@@ -184,7 +184,7 @@ class Down(Stream):
     async def _by_number(self, remote: Remote, abilities: Abilities) -> None:
         number = (await self._checkpoint()).number
         last = await self._changes(remote, MAX_CREATED_AT, keep=False)
-        if number is None or last < number:  # first time, or the relay has begun to count anew
+        if number is None or last < number:  # first time, or the relay's numbers have started again
             number = 0
             if abilities.negentropy and await self._compared(remote, self.filter):
                 number = last
@@ -193,7 +193,7 @@ class Down(Stream):
         await self._live_changes(remote, number)
 
     async def _changes(self, remote: Remote, number: int, *, keep: bool = True) -> int:
-        """Stored events above a number; the number to go on from."""
+        """Fetch the stored events above a number. Returns the number to go on from."""
         while True:
             await remote.send("CHANGES", _PAGE, {**self.filter.as_dict(), "since": number})
             async for frame in remote.answers(("CHANGES", _PAGE), ("CLOSED", _PAGE)):
@@ -254,7 +254,7 @@ class Down(Stream):
             if frame[0] == "EVENT":
                 await self._wait(frame[-1])
 
-        # First: what comes while we catch up is not missed.
+        # Subscribe first, so that events which come while we catch up are not missed.
         live = {**self.filter.as_dict(), "since": max(self.filter.since or 0, began)}
         await remote.subscribe(_LIVE, take, "REQ", _LIVE, live)
         overlap = self.agent.settings.feed_overlap_seconds
@@ -274,7 +274,7 @@ class Down(Stream):
                     kept = time.monotonic()
 
     async def _compared(self, remote: Remote, filter: Filter) -> bool:
-        """Whether the relay has compared sets, and what we lacked is fetched."""
+        """Compare sets and fetch the events that we lack. False if the relay does not compare."""
         try:
             async for difference in self._differences(remote, filter):
                 for ids in in_lots(difference.need, FETCH_AT_ONCE):
@@ -287,16 +287,18 @@ class Down(Stream):
         return True
 
     async def _pages(self, remote: Remote, filter: Filter) -> None:
-        """Stored events by REQ, newest first."""
+        """Fetch stored events by REQ, newest first."""
         until = min(MAX_CREATED_AT, filter.until or MAX_CREATED_AT)
         while True:
-            asked = {**filter.as_dict(), "until": until, "limit": _PAGE_SIZE}
+            asked = {**filter.as_dict(), "limit": _PAGE_SIZE}
+            if until < MAX_CREATED_AT:  # relays exist that know no time beyond 32 bits
+                asked["until"] = until
             await remote.send("REQ", _PAGE, asked)
             times = []
             heads = ("EVENT", _PAGE), ("EOSE", _PAGE), ("CLOSED", _PAGE)
             async for frame in remote.answers(*heads):
                 if frame[0] == "CLOSED":
-                    raise RemoteFailed(f"the relay refuses what was asked: {_reason(frame)}")
+                    raise RemoteFailed(f"the relay refuses the request: {_reason(frame)}")
                 if frame[0] == "EOSE":
                     break
                 event = await self._wait(frame[-1])
@@ -307,12 +309,13 @@ class Down(Stream):
             if not times:
                 return
             oldest = min(times)
-            until = oldest if oldest < until else until - 1  # a second may go on, on the next page
+            # The events of one second may continue on the next page.
+            until = oldest if oldest < until else until - 1
             if until < (filter.since or 0):
                 return
 
     async def _wait(self, value: Any) -> Event | None:
-        """Have a value stored with its batch. The event, if it is one that was asked for."""
+        """Add an event to the batch to be stored. Returns it, or None if it was not asked for."""
         event = self._asked(value)
         if event is not None:
             self._waiting.append(event)
@@ -329,7 +332,7 @@ class Down(Stream):
             return event
         self._faults += 1
         if self._faults > _MOST_FAULTS:
-            raise RemoteFailed("the relay sends events that nobody asked for")
+            raise RemoteFailed("the relay sends events that were not asked for")
         return None
 
     async def _store(self) -> None:
@@ -346,7 +349,7 @@ class Down(Stream):
 
 @dataclass
 class Up(Stream):
-    """What is stored here goes to the relay."""
+    """Sends our stored events to the relay."""
 
     payer: SyncPayer = field(kw_only=True)
     uploads: Uploads = field(default_factory=Uploads)
@@ -385,7 +388,7 @@ class Up(Stream):
             await remote.listen(_POLL_SECONDS)
 
     async def _begin(self, remote: Remote, abilities: Abilities, last: int) -> int:
-        """The first time: send what the relay lacks. The number to go on from."""
+        """Send the events that the relay lacks, once. Returns the number to go on from."""
         if not abilities.negentropy:
             return 0
         try:
@@ -421,13 +424,13 @@ class Up(Stream):
             raise RemoteFailed(hasty[0])
 
     def _may_go(self, event: Event) -> bool:
-        """Private events are not for everybody, and protected ones only their author may send."""
+        """Private events are not sent, and protected ones may be sent by their author only."""
         public = is_visible(event, frozenset()) and not event.is_protected
         return public and self.filter.matches(event)
 
 
 def _abilities(url: str) -> Abilities:
-    """The operator has named the relay, wherever it is."""
+    """The relay's abilities. Private addresses are allowed: the operator chose the relay."""
     try:
         return abilities_in(SocketRelays(ANYWHERE).information(url, _INFORMATION_SECONDS))
     except RelayFailed:

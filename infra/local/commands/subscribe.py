@@ -1,7 +1,7 @@
-"""`farthing subscribe`: a paid subscription, one line an event, with the credit and time left.
+"""`farthing subscribe`: a paid subscription. Prints one line per event, and the credit and time.
 
-By pull, any key can subscribe, at any relay. By push, the relay sends events to our own agent. Its
-server keeps them until they are printed. That takes the owner's key.
+By pull, any key can subscribe, at any relay. By push, the relay sends events to our own agent,
+whose server keeps them until they are printed; a push subscription needs the owner's key.
 """
 
 import asyncio
@@ -9,8 +9,8 @@ import json
 import shlex
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -18,8 +18,8 @@ import aiohttp
 from farthing.agent.subscription_client import (
     Handlers,
     NoAnswer,
-    Refused,
     Relay,
+    RelayRejected,
     SpendLimit,
     Subscription,
     SubscriptionClient,
@@ -27,7 +27,7 @@ from farthing.agent.subscription_client import (
 )
 from farthing.aws.outbound import HttpOutbound
 from farthing.btp_nips.answers import ReqAnswer
-from farthing.btp_nips.messages import Model
+from farthing.btp_nips.models import Model
 from farthing.connector.client import NotPayable
 from farthing.connector.exchange import PaymentFailed, exchange
 from farthing.context import Agent
@@ -51,10 +51,10 @@ from infra.local.commands.terminal import event_line, filter_json, plain, row, w
 from infra.local.server.identity import with_identity
 
 _PACKET_SECONDS = 40.0
-_CREDIT_FEES = 100  # events that are paid for where no amount is said
+_CREDIT_FEES = 100  # events that are paid for if no amount is given
 
 ERRORS = (
-    NotPayable, PaymentFailed, OutboundFailed, NoAnswer, Refused, SpendLimit, InvalidFilter,
+    NotPayable, PaymentFailed, OutboundFailed, NoAnswer, RelayRejected, SpendLimit, InvalidFilter,
     aiohttp.ClientError,
 )  # fmt: skip
 
@@ -73,24 +73,27 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--amount", type=whole_number,
-        help="what to pay; if left out, the price, and 100 events where they are paid for each",
+        help="amount to pay; if left out, the price, plus 100 events if each is paid for",
     )  # fmt: skip
     parser.add_argument("--ttl", type=whole_number, help="seconds; the relay's default if left out")
     add_connector_arguments(parser)
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--pull", action="store_true", help="ask for events (the default)")
     way.add_argument("--push", action="store_true", help="have events sent to our own agent")
-    parser.add_argument("--max-spend", type=whole_number, help="never pay more than this in all")
+    parser.add_argument("--max-spend", type=whole_number, help="most to pay in all")
     parser.add_argument(
         "--auto-top-up", type=whole_number, default=0, metavar="AMOUNT",
         help="pay this much more whenever little credit is left",
     )  # fmt: skip
-    parser.add_argument("--resume", metavar="TOKEN", help="go on where another one has ended")
-    parser.add_argument("--id", default="", help="name of the subscription; made up if left out")
+    parser.add_argument(
+        "--resume", metavar="TOKEN",
+        help="continue where this token stands: free of charge while --id is open",
+    )  # fmt: skip
+    parser.add_argument("--id", default="", help="name of the subscription; random if left out")
     parser.add_argument("--owner", action="store_true", help="subscribe with the owner's key")
-    parser.add_argument("--json", action="store_true", help="whole events, one a line")
+    parser.add_argument("--json", action="store_true", help="print whole events, one per line")
     act = parser.add_mutually_exclusive_group()
-    act.add_argument("--status", action="store_true", help="only say how --id stands")
+    act.add_argument("--status", action="store_true", help="only show the state of --id")
     act.add_argument("--top-up", type=whole_number, metavar="AMOUNT", help="pay more for --id")
     act.add_argument("--close", action="store_true", help="end --id; credit goes to the purse")
 
@@ -123,7 +126,7 @@ class HttpCarrier:
 
 
 class LocalInbox:
-    """What our own server has taken in for a subscription."""
+    """The events that our own server has received for a subscription."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -137,7 +140,7 @@ class LocalInbox:
         return await asyncio.to_thread(self._take, relay, subscription_id)
 
     def _take(self, relay: str, subscription_id: str) -> list[bytes]:
-        """What has been handed out goes with the next look: it has been printed by then."""
+        """The waiting events. The events of the call before are removed now: they are printed."""
         outgoing = self._agent.outgoing_subscriptions
         if self._shown:
             outgoing.take(relay, subscription_id, self._shown)
@@ -164,13 +167,15 @@ async def _client(
         yield SubscriptionClient(to, secret, carrier, LocalInbox(agent), address)
 
 
-def _relays(arguments: Namespace, settings: Settings) -> list[str]:
-    return [http_url(each) for each in arguments.relay] or [settings.http_url]
+def _http(relay: str, settings: Settings) -> str:
+    """The URL of a relay that was named, or of the local one."""
+    return http_url(relay) if relay else settings.http_url
 
 
 async def _act(arguments: Namespace, settings: Settings) -> int:
-    """One message about a subscription, and its answer."""
-    async with _client(arguments, settings, _relays(arguments, settings)[0]) as client:
+    """Send one message about a subscription, and print the answer."""
+    url = _http(arguments.relay[0] if arguments.relay else "", settings)
+    async with _client(arguments, settings, url) as client:
         one = client.of_id(arguments.id, max_spend=arguments.max_spend)
         if arguments.close:
             row("closed", arguments.id)
@@ -197,19 +202,37 @@ def _show(answer: ReqAnswer, client: SubscriptionClient) -> None:
 
 async def _follow(arguments: Namespace, settings: Settings) -> int:
     filters = _filters(arguments)
+    opened: list[tuple[str, Subscription]] = []
     async with AsyncExitStack() as stack:
-        subscriptions = []
-        for url in _relays(arguments, settings):
-            client = await stack.enter_async_context(_client(arguments, settings, url))
-            subscriptions.append(await _open(arguments, client, url, filters))
         try:
+            for given in arguments.relay or [""]:
+                url = _http(given, settings)
+                with _passing_over(url, is_one_of_many=len(arguments.relay) > 1):
+                    client = await stack.enter_async_context(_client(arguments, settings, url))
+                    opened.append((given, await _open(arguments, client, url, filters)))
+            if not opened:
+                raise NotPayable("no relay has opened a subscription")
+            subscriptions = [subscription for _, subscription in opened]
             async for event in unique(*subscriptions):
                 _print(event, arguments.json)
                 _say_left(subscriptions)
         finally:
-            for each in subscriptions:
-                _say_how_to_resume(arguments, each)
+            for given, each in opened:
+                if not each.is_over:
+                    _say(f"{each.id} stays open: {_state(each)}")
+                _say(how_to_resume(arguments, each, given))
     return 0
+
+
+@contextmanager
+def _passing_over(url: str, *, is_one_of_many: bool) -> Iterator[None]:
+    """If one of several relays fails, the others are used."""
+    try:
+        yield
+    except ERRORS as error:
+        if not is_one_of_many:
+            raise
+        _say(f"{url} is left out: {error}")
 
 
 def _filters(arguments: Namespace) -> list[Filter]:
@@ -222,6 +245,14 @@ async def _open(
     url: str,
     filters: Sequence[Filter],
 ) -> Subscription:
+    if arguments.resume and arguments.id:
+        going = await client.go_on(
+            arguments.id, filters, arguments.resume, push=arguments.push,
+            max_spend=arguments.max_spend, auto_top_up=arguments.auto_top_up, handlers=_handlers(),
+        )  # fmt: skip
+        if going is not None:
+            _say(f"going on with {going.id} at {url}, nothing was paid: {_state(going)}")
+            return going
     amount = arguments.amount
     if amount is None:
         amount = await asyncio.to_thread(_price, arguments, url, filters)
@@ -237,7 +268,7 @@ async def _open(
 
 
 def _price(arguments: Namespace, url: str, filters: Sequence[Filter]) -> int:
-    """The least amount, and credit for some events where each is paid for."""
+    """The lowest amount, plus credit for some events if each is paid for."""
     wanted: dict[str, Any] = {"filters": [filter.as_dict() for filter in filters]}
     wanted |= {"model": arguments.model} if arguments.model else {}
     wanted |= {"ttl": arguments.ttl} if arguments.ttl else {}
@@ -245,7 +276,7 @@ def _price(arguments: Namespace, url: str, filters: Sequence[Filter]) -> int:
     try:
         return int(quoted["price"]) + _CREDIT_FEES * int(quoted["event_fee"])
     except (KeyError, TypeError, ValueError):
-        raise NotPayable("the relay does not say what a subscription costs") from None
+        raise NotPayable("expected a price and an event_fee in the relay's quote") from None
 
 
 def _handlers() -> Handlers:
@@ -254,6 +285,7 @@ def _handlers() -> Handlers:
         notice=lambda text: _say(f"notice: {text}"),
         payment_request=lambda fee: _say(f"little credit is left: the next event costs {fee}"),
         closed=lambda reason: _say(f"closed: {reason}"),
+        trouble=lambda text: _say(f"trouble: {text}"),
     )
 
 
@@ -270,7 +302,7 @@ def _say_left(subscriptions: Sequence[Subscription]) -> None:
 def _state(subscription: Subscription) -> str:
     answer = subscription.answer
     if answer is None:
-        return "nothing known yet"
+        return "no answer yet"
     return f"credit {answer.credit}, {_time_left(answer, subscription.client)} left"
 
 
@@ -279,18 +311,23 @@ def _time_left(answer: ReqAnswer, client: SubscriptionClient) -> str:
     return f"{seconds // 60} min {seconds % 60} s"
 
 
-def _say_how_to_resume(arguments: Namespace, subscription: Subscription) -> None:
+def how_to_resume(arguments: Namespace, subscription: Subscription, url: str) -> str:
+    """The command that continues the subscription: free of charge while it is open, afterwards at
+    the full price. A token is valid only at the relay that issued it, so each relay gets a command
+    of its own."""
     words = ["farthing", "subscribe"]
     for text in arguments.filter:
         words += ["--filter", text]
-    for name in ("model", "ttl", "connector"):
+    for name in ("model", "amount", "ttl", "connector", "max_spend", "auto_top_up"):
         value = getattr(arguments, name)
-        words += [f"--{name}", str(value)] if value else []
-    for url in arguments.relay:
-        words += ["--relay", url]
-    words += ["--push"] if arguments.push else []
-    words += ["--resume", subscription.resumption_token]
-    _say(f"to go on: {shlex.join(words)}")
+        is_given = value not in (None, "") and (value or name != "auto_top_up")
+        words += [f"--{name.replace('_', '-')}", str(value)] if is_given else []
+    words += ["--relay", url] if url else []
+    words += ["--push"] if arguments.push else ["--owner"] if arguments.owner else []
+    words += ["--json"] if arguments.json else []
+    words += ["--id", subscription.id, "--resume", subscription.resumption_token]
+    secret = ", with the same --token" if arguments.token else ""
+    return f"to go on{secret}: {shlex.join(words)}"
 
 
 def _say(text: str) -> None:

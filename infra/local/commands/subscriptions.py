@@ -4,10 +4,10 @@ from argparse import ArgumentParser, Namespace
 
 from farthing.btp_nips.identity import Owner, key_owner
 from farthing.btp_nips.lifecycle import Ending
-from farthing.connector.subscriptions.ending import end
+from farthing.connector.subscriptions.ending import end_and_tell
 from farthing.context import Agent
 from farthing.settings import Settings
-from farthing.store.paid_subscriptions import PaidSubscription
+from farthing.store.paid_records import PaidSubscription
 from infra.local.commands.bookkeeping import ERRORS as ERRORS
 from infra.local.commands.bookkeeping import BookkeepingError, offline_agent
 from infra.local.commands.terminal import moment, plain, pubkey, row
@@ -16,14 +16,16 @@ from infra.local.commands.terminal import moment, plain, pubkey, row
 def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, about, act in (
-        ("list", "all of them, with what is left of each", _list),
-        ("show", "one of them", _show),
-        ("close", "end one; what is left goes back to its owner", _close),
+        ("list", "list all subscriptions, with credit and end", _list),
+        ("show", "show one subscription", _show),
+        ("close", "end a subscription; its credit goes back to the owner", _close),
     ):
         one = actions.add_parser(name, help=about, description=about)
         one.set_defaults(act=act)
         if name != "list":
-            one.add_argument("owner", help="public key, or peer:ID of an owner without one")
+            one.add_argument(
+                "owner", type=_owner, help="public key; or peer:ID if the owner has no key"
+            )
             one.add_argument("id")
 
 
@@ -64,19 +66,20 @@ def _show(arguments: Namespace, agent: Agent) -> None:
 
 def _close(arguments: Namespace, agent: Agent) -> None:
     found = _found(arguments, agent)
-    ended = end(agent, found, Ending.OPERATOR)
+    ended = end_and_tell(agent, found, Ending.OPERATOR)  # the server tells its owner
     if ended is None:
         raise BookkeepingError("the subscription has ended already")
-    if ended.is_push:
-        agent.paid_subscriptions.wake_at(ended, agent.now_ms)  # the server tells its owner
     row("closed", f"{ended.id} of {ended.owner}")
     row("returned", str(ended.returned))
 
 
 def _found(arguments: Namespace, agent: Agent) -> PaidSubscription:
-    text = arguments.owner
-    owner = Owner(text) if text.startswith(("peer:", "key:")) else key_owner(pubkey(text))
-    found = agent.paid_subscriptions.get(owner, arguments.id, agent.now)
+    found = agent.paid_subscriptions.get(arguments.owner, arguments.id, agent.now)
     if found is None:
-        raise BookkeepingError(f"{owner} has no subscription {arguments.id!r}")
+        raise BookkeepingError(f"{arguments.owner} has no subscription {arguments.id!r}")
     return found
+
+
+def _owner(text: str) -> Owner:
+    """An owner as `list` prints it, or the key alone."""
+    return Owner(text) if text.startswith("peer:") else key_owner(pubkey(text.removeprefix("key:")))

@@ -1,8 +1,8 @@
-"""`farthing sync`: make the data folder and another relay have the same events (NIP-77).
+"""`farthing sync`: exchange events with another relay until both have the same (NIP-77).
 
-Nothing is remembered between runs: what an interrupted one has stored is no longer a difference to
-the next. Private kinds are left out on our side, as they are on that of a relay which does not know
-us.
+Nothing is remembered between runs: the next run compares again, and finds what an interrupted run
+has stored on both sides. Private kinds are left out on our side, as a relay leaves them out for
+clients that have not logged in.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ from infra.local.commands.exchange import (
     fetch,
     in_lots,
 )
+from infra.local.commands.relay_address import relay
 from infra.local.commands.remote import Remote, RemoteFailed, connected
 from infra.local.commands.sync_payer import PaymentLimits, SyncPayer, add_payment_arguments
 from infra.local.commands.terminal import filter_json, plain
@@ -45,8 +46,8 @@ ERRORS = (SyncFailed, RemoteFailed)
 @dataclass
 class SyncReport:
     ours: int = 0
-    have: dict[bytes, None] = field(default_factory=dict)  # what they lack
-    need: dict[bytes, None] = field(default_factory=dict)  # what we lack
+    have: dict[bytes, None] = field(default_factory=dict)  # ids that the relay lacks
+    need: dict[bytes, None] = field(default_factory=dict)  # ids that we lack
     rounds: int = 0
     fetched: int = 0
     withheld: Refusals = field(default_factory=Refusals)
@@ -56,7 +57,7 @@ class SyncReport:
 
     def lines(self) -> Iterator[tuple[str, str]]:
         yield "ours", f"{self.ours} events"
-        yield "have", f"{len(self.have)} that they lack"
+        yield "have", f"{len(self.have)} that the relay lacks"
         yield "need", f"{len(self.need)} that we lack"
         stored = self.stored
         yield (
@@ -76,15 +77,15 @@ class SyncReport:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("url", help="WebSocket URL of the relay")
+    parser.add_argument("url", type=relay, help="WebSocket URL of the relay")
     parser.add_argument("--filter", default="{}", type=filter_json, help="a NIP-01 filter, as JSON")
     parser.add_argument(
         "--dir",
         choices=("down", "up", "both"),
         default="both",
-        help="fetch what we lack, send what they lack, or both",
+        help="fetch the events that we lack, send those that the relay lacks, or both",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only say what differs")
+    parser.add_argument("--dry-run", action="store_true", help="only show how many events differ")
     add_payment_arguments(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -101,7 +102,7 @@ def run(arguments: Namespace, settings: Settings) -> int:
         print("farthing: interrupted; the next run goes on from here", file=sys.stderr)
         return 130
     except ERRORS:
-        if report.rounds:  # else nothing has happened that could be told
+        if report.rounds:  # else there is nothing to report
             _print(report)
         raise
     _print(report)

@@ -1,5 +1,5 @@
-"""Paying for the events that `farthing sync` and `farthing stream` upload, within limits. Our own
-are paid for by the scheme `author`, those of others by a quote from the relay."""
+"""Pays for the events that `farthing sync` and `farthing stream` upload, within limits. Our own
+events are paid for by the scheme `author`, other events by a quote from the relay."""
 
 import asyncio
 from argparse import ArgumentParser, Namespace
@@ -34,13 +34,13 @@ from infra.local.server.identity import with_identity
 _AT_ONCE = 8
 
 
-# How the reason begins where nothing more is paid.
+# The beginning of the reason when the limit for a relay is reached.
 BUDGET_SPENT = "budget spent"
 
 
 class PaymentLimits(NamedTuple):
-    """The token that pays, and how much it may pay at one relay. None leaves an amount to the
-    relay's asset: a hundredth for an event, one in all."""
+    """The token that pays, and the most that it may pay at one relay. If an amount is None, the
+    limit is a hundredth of the relay's asset for an event, and one whole unit of it in all."""
 
     token: str = ""
     max_price: int | None = None
@@ -52,16 +52,18 @@ class PaymentLimits(NamedTuple):
 
 
 def add_payment_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--token", default="", help="pay for uploads with it, where asked to")
+    parser.add_argument(
+        "--token", default="", help="token that pays for uploads, if the relay demands payment"
+    )
     parser.add_argument(
         "--max-price",
         type=whole_number,
-        help="pay no more for one event, in units; a hundredth of the relay's asset if left out",
+        help="most to pay for one event, in units; a hundredth of the relay's asset if left out",
     )
     parser.add_argument(
         "--max-total",
         type=whole_number,
-        help="pay no more to one relay in this run, in units; one of its asset if left out",
+        help="most to pay to one relay in this run, in units; one whole asset if left out",
     )
 
 
@@ -69,7 +71,7 @@ class SyncPayer:
     def __init__(self, settings: Settings, relay: str, limits: PaymentLimits) -> None:
         self._relay = relay
         self._limits = limits
-        self._spent = 0  # with what is on its way
+        self._spent = 0  # includes payments under way
         self._lock = Lock()
         self._outbound = HttpOutbound(ANYWHERE)
         self._secrets = {public_key_of(secret): secret for secret in _own_secrets(settings)}
@@ -81,7 +83,7 @@ class SyncPayer:
         return bool(self._limits.token)
 
     async def pay(self, events: list[Event]) -> list[int | str]:
-        """For each event what was paid for it, or why it was not stored."""
+        """For each event the amount paid, or the reason why it was not stored."""
         if not events:
             return []
         try:
@@ -131,7 +133,7 @@ class SyncPayer:
         return self._terms.tariff.asset_scale
 
     def _reserve(self, amount: int) -> bool:
-        """Count an amount as spent, before it is, if there is room for it."""
+        """Count an amount as spent before it is paid. False if that would exceed the limit."""
         with self._lock:
             if amount > 0 and self._spent + amount > self._most_in_all:
                 return False
@@ -148,7 +150,7 @@ class SyncPayer:
 
 
 def _own_secrets(settings: Settings) -> list[bytes]:
-    """The keys that we hold: the owner's, and that of `farthing post` if it was ever used."""
+    """The keys that we hold: the owner's, and the key of `farthing post` if there is one."""
     keys = [with_identity(settings).secret_key]
     author = Path(settings.data) / AUTHOR_FILE
     if author.exists():

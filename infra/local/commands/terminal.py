@@ -1,5 +1,5 @@
-"""What commands print and what users type: text of strangers made harmless, keys and ids in every
-common form, and money as people read it."""
+"""Input and output of commands: text from strangers made safe to print, and keys and ids in every
+common form."""
 
 import argparse
 import json
@@ -8,18 +8,19 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from farthing.ilp.address import is_peer, is_valid
 from farthing.nostr.events import is_hex64
 from farthing.nostr.nip19 import InvalidNip19, Nevent, Note, Nprofile, Npub, decode, encode
 
-# Characters that move the cursor, change colours or turn the direction of what follows.
+# Characters that move the cursor, change colours or reverse the direction of the text.
 _UNSAFE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
-_LAST_SECOND = 253402300799  # of the year 9999, the last that has a date
-# Joins the parts of one emoji, and turns nothing.
+_LAST_SECOND = 253402300799  # of the year 9999, the last that `datetime` knows
+# Joins the parts of one emoji, and does not change the direction.
 _JOINER = "\u200d"
 
 
 def plain(text: str) -> str:
-    """The text in one line, without anything that a terminal would obey."""
+    """The text in one line, without control characters for the terminal."""
     return "".join(_shown(character) for character in text)
 
 
@@ -32,7 +33,7 @@ def _shown(character: str) -> str:
 
 
 def moment(seconds: int) -> str:
-    """A time of an event, which may be any number."""
+    """A time as a date, or as a number of seconds if no date exists for it."""
     if not 0 <= seconds <= _LAST_SECOND:
         return f"second {seconds}"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -51,6 +52,15 @@ def pubkey(text: str) -> str:
     raise argparse.ArgumentTypeError(
         f"expected a public key (npub1…, nprofile1… or 64 hex digits), got {plain(text)[:80]!r}"
     )
+
+
+def ilp_address(text: str) -> str:
+    """An ILP address of somebody else, who can be reached by it from elsewhere."""
+    if text and (not is_valid(text) or is_peer(text)):  # argparse asks about an empty default too
+        raise argparse.ArgumentTypeError(
+            f"expected an ILP address such as g.alice, got {plain(text)[:80]!r}"
+        )
+    return text
 
 
 def event_id(text: str) -> str:
@@ -75,10 +85,16 @@ class KeyOrId(NamedTuple):
 
 def key_or_id(text: str) -> KeyOrId:
     """A key or an event's id as typed. Hex digits are taken for a key."""
-    try:
-        return KeyOrId(pubkey(text), False)
-    except argparse.ArgumentTypeError:
-        return KeyOrId(event_id(text), True)
+    for read, is_event in ((pubkey, False), (event_id, True)):
+        try:
+            if found := read(text):
+                return KeyOrId(found, is_event)
+        except argparse.ArgumentTypeError:
+            continue
+    raise argparse.ArgumentTypeError(
+        "expected a public key or an event id (npub1…, nprofile1…, note1…, nevent1… or 64 hex"
+        f" digits), got {plain(text)[:80]!r}"
+    )
 
 
 def filter_json(text: str) -> str:

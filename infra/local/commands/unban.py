@@ -1,4 +1,4 @@
-"""`farthing unban`: take back the ban of a key or an event. What was removed stays removed."""
+"""`farthing unban`: lift the ban of a key or an event. Removed events stay removed."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -16,6 +16,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace, settings: Settings) -> int:
     with offline_agent(settings) as agent:
         if not unban(agent, arguments.what.hex):
-            raise BookkeepingError("neither a key nor an event of this name is banned")
-    print(f"{arguments.what.hex} is banned no longer")
+            raise BookkeepingError(f"no key or event {arguments.what.hex} is banned")
+    print(f"{arguments.what.hex} is no longer banned")
     return 0

@@ -1,4 +1,4 @@
-"""`farthing unfollow`: follow an agent no longer."""
+"""`farthing unfollow`: stop following an agent."""
 
 from argparse import ArgumentParser, Namespace
 

@@ -1,4 +1,4 @@
-"""`farthing watch`: a live subscription, one line an event; or the changes feed, by its numbers."""
+"""`farthing watch`: print events of a live subscription or of the changes feed, one per line."""
 
 import asyncio
 import json
@@ -16,13 +16,14 @@ import aiohttp
 from farthing.settings import Settings
 from infra.local.commands.aether_client import WatchFailed
 from infra.local.commands.aether_client import watch as watch_aether
+from infra.local.commands.connecting import why_not_connected
 from infra.local.commands.relay_address import relay, relay_url
 from infra.local.commands.terminal import event_line, filter_json, whole_number
 
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
 _PING_SECONDS = 30
-# What an event's author and the relay may differ by, in their clocks and in their haste.
+# An event's time may be this far from the time at which the relay stores it.
 _OVERLAP_SECONDS = 300
 _REMEMBERED = 10_000  # events that are not shown again
 
@@ -35,13 +36,21 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--relay", default="", type=relay, help="WebSocket URL; the local one if left out"
     )
     parser.add_argument("--filter", default="{}", type=filter_json, help="a NIP-01 filter, as JSON")
-    parser.add_argument("--json", action="store_true", help="whole events, one a line")
+    parser.add_argument("--json", action="store_true", help="print whole events, one per line")
     parser.add_argument(
-        "--aether", action="store_true", help="Aether events; the filter is Aether's"
+        "--aether",
+        action="store_true",
+        help="print Aether events; --filter is then an Aether filter",
     )
-    parser.add_argument("--changes", action="store_true", help="stored events by their numbers")
     parser.add_argument(
-        "--since", type=whole_number, help="above this number; else from the checkpoint on"
+        "--changes",
+        action="store_true",
+        help="print stored events with their numbers in the changes feed",
+    )
+    parser.add_argument(
+        "--since",
+        type=whole_number,
+        help="only events above this number; from the checkpoint on if left out",
     )
     parser.add_argument("--checkpoint", type=Path, help="file with the last number that was shown")
 
@@ -64,7 +73,7 @@ def run(arguments: Namespace, settings: Settings) -> int:
 
 
 async def _watch(relay: str, filter: dict[str, Any], as_json: bool) -> None:
-    """What was stored between two connections is asked for again, and shown once."""
+    """After a reconnection, ask for the events since the last one. Each event is shown once."""
     shown: dict[str, None] = {}
     asked = filter
 
@@ -95,8 +104,8 @@ def _show(message: list[Any], shown: dict[str, None], as_json: bool) -> None:
 async def _over_connections(
     relay: str, talk: Callable[[aiohttp.ClientWebSocketResponse], Awaitable[None]]
 ) -> None:
-    """Over as many connections as it takes, once there has been one: a relay behind API Gateway
-    ends each after ten idle minutes, or two hours."""
+    """Connect again whenever a connection ends, if the first one succeeded: API Gateway ends a
+    connection after ten idle minutes, or after two hours."""
     wait, began = _FIRST_WAIT, False
     async with aiohttp.ClientSession() as session:
         while True:
@@ -104,15 +113,16 @@ async def _over_connections(
                 async with session.ws_connect(relay, heartbeat=_PING_SECONDS) as socket:
                     began, wait = True, _FIRST_WAIT
                     await talk(socket)
-            except aiohttp.ClientError:
+            except aiohttp.ClientError as error:
                 if not began:
-                    raise
+                    reason = why_not_connected(error)
+                    raise WatchFailed(f"cannot connect to {relay}: {reason}") from None
             await asyncio.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
 
 
 class Checkpoint:
-    """The number up to which everything has been printed, in a file that is whole at any time."""
+    """The number up to which everything has been printed, in a file that is replaced as a whole."""
 
     def __init__(self, path: Path, since: int | None) -> None:
         self._path = path
@@ -125,7 +135,7 @@ class Checkpoint:
         except FileNotFoundError:
             return 0
         except ValueError:
-            raise WatchFailed(f"{self._path} holds no number") from None
+            raise WatchFailed(f"expected a number in {self._path}") from None
 
     def move(self, number: int) -> None:
         self.number = number
@@ -136,7 +146,7 @@ class Checkpoint:
 
 
 def _checkpoint_path(folder: Path, relay: str, filter: dict[str, Any]) -> Path:
-    """Numbers are the relay's own, and a checkpoint is for what the filter lets through."""
+    """The default checkpoint file: one for each relay and filter, as each relay has own numbers."""
     name = sha256(json.dumps([relay, filter], sort_keys=True).encode()).hexdigest()[:16]
     return folder / "checkpoints" / name
 
@@ -155,7 +165,7 @@ async def _read_changes(
     checkpoint: Checkpoint,
     as_json: bool,
 ) -> None:
-    """Until the connection ends. An answer that was cut is asked for again, from where it ended."""
+    """Read until the connection ends. If an answer was cut short, ask for the rest of it."""
 
     async def ask() -> None:
         wanted = {**filter, "since": checkpoint.number, "live": True}

@@ -1,1 +1,2 @@
-"""The server on one machine: one port for HTTP and WebSocket, the cloud's handlers behind it."""
+"""The server on one machine: one port for HTTP and WebSocket, with the same handlers as in the
+cloud."""

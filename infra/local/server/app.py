@@ -30,10 +30,11 @@ from farthing.handlers.sockets import (
     PATH_HEADER,
     SUBPROTOCOL_HEADER,
 )
-from farthing.nostr.messages import Prefix, Refused, notice
+from farthing.nostr.messages import Prefix, Refused, Verb
 from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.hosts import HostRules
 from farthing.ports.search import NoSearch
+from farthing.relay.asked import is_at_hand
 from farthing.relay.moderation import is_blocked
 from farthing.relay.receive import refuse
 from farthing.relay.sealed_sets import SEALED
@@ -47,9 +48,10 @@ from infra.local.server.client_address import limit_key, peer_of
 from infra.local.server.connection_limits import ConnectionLimits
 from infra.local.server.event_streams import EventStreams, notifying
 from infra.local.server.feeds import FollowedRelays
+from infra.local.server.figures import PumpFigures
 from infra.local.server.folder import CannotStart, hold_folder
 from infra.local.server.gateway import SocketContext, aether_type
-from infra.local.server.http_server import CLIENT, HttpServer, own_name
+from infra.local.server.http_server import CLIENT, HttpServer, own_name, refusal
 from infra.local.server.identity import with_identity
 from infra.local.server.logs import configure_logs
 from infra.local.server.meter import LocalMeter
@@ -57,6 +59,7 @@ from infra.local.server.outbound import LocalOutbound
 from infra.local.server.outbox import OutboxRunner
 from infra.local.server.packet_server import PacketServer
 from infra.local.server.peers import ensure_local_peer
+from infra.local.server.readers import LocalReaderProcesses, number_of_readers
 from infra.local.server.search import SEARCH_STREAM, FtsSearch
 from infra.local.server.slow_lane import LocalSlowLane
 from infra.local.server.sockets import Handler, LocalConnections, Socket
@@ -77,12 +80,12 @@ _SYNC_WORKERS = 2
 _SPARE_WORKERS = 8
 _GOODBYE_SECONDS = 2
 _BACKLOG = 1024  # connections that wait to be taken
-# Here nothing ends connections after two hours, so their records must last as long as they do.
+# API Gateway ends connections after two hours. Here they may last, and so must their records.
 _CONNECTION_SECONDS = 100 * 365 * 24 * 3600
-# How long a thread keeps the interpreter. A commit has some twenty statements and waits at each of
-# them: Python's 5 ms would make 100 ms of it. Below 0.3 ms the switching itself costs too much.
+# How long a thread keeps the interpreter. A commit has some twenty statements and waits at each:
+# with Python's 5 ms, it would take 100 ms. Below 0.3 ms, switching threads costs too much.
 _SWITCH_SECONDS = 0.0003
-# New objects before the collector runs: hundreds of requests hold thousands that are no garbage.
+# New objects before the collector runs: hundreds of requests hold thousands of objects in use.
 _COLLECT_AFTER = 50_000
 _TOO_MANY = Refused(Prefix.RATE_LIMITED, "too many messages from this address")
 
@@ -92,7 +95,7 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         self._folder = hold_folder(Path(settings.data))
-        # Bound first, because what the agent publishes about itself names the port.
+        # Bound first, because the agent's published identity names the port.
         self._listener = _bind(settings.host, settings.port)
         self.settings = replace(
             with_identity(settings),
@@ -109,25 +112,39 @@ class Server:
         self._workers = Workers(max(1, settings.workers), self._mailbox, spare=_SPARE_WORKERS)
         self._sync_workers = Workers(_SYNC_WORKERS, self._mailbox)
         self._engine = SqliteEngine(Path(settings.data))
+        readers = number_of_readers(settings.readers)
+        self._readers = LocalReaderProcesses(
+            self._engine.path,
+            readers,
+            settings.light_scan,
+            # A message that is answered in the loop's thread must not wait.
+            self._mailbox.is_inside,
+        )
         self._scheduler = WriteScheduler(self._mailbox)
         self._engine.park_in(self._scheduler)
         self._meter = LocalMeter()
         backlog = Backlog(settings.max_send_buffer, settings.max_send_buffers)
         self._connections = LocalConnections(
-            self._mailbox, backlog, self._scheduler, self._meter, settings.workers
-        )
+            self._mailbox, backlog, self._scheduler, self._meter, settings.workers,
+            self._workers.step_aside,
+        )  # fmt: skip
         rules = HostRules(settings.allow_private_hosts)
         self._outbound = LocalOutbound(self._scheduler, self._mailbox, rules)
         self._wakes = LocalWakes(self._scheduler, self._mailbox)
         self._search = FtsSearch(Path(settings.data)) if settings.search else None
+        figures = PumpFigures()
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
             SocketRelays(rules), search=self._search or NoSearch(), wakes=self._wakes,
             sleep=self._outbound.sleep,
             slow_lane=LocalSlowLane(self._workers), numbering=Numbering(self._engine),
-            in_order=True, alone=True,
+            recall=self._engine.recall(settings.read_cache),
+            reader_processes=self._readers if readers else None,
+            in_order=True, alone=True, figures=figures,
+            stream_end=self._engine.found_end,
         )  # fmt: skip
         runtime.install(agent)
+        self._agent = agent
         self._limits = ConnectionLimits(settings)
         self._limits.is_blocked = lambda address: is_blocked(agent, address)
         self._meter.watch(agent, lambda: len(self._limits))
@@ -137,7 +154,7 @@ class Server:
         self._streams = EventStreams(agent, self._workers, self._mailbox)
         self._web = WebRoutes(
             settings, self._scheduler, self._workers, self._meter, self._streams.serve,
-            lambda: self._pump.catch_up("sequencer", _NUMBERING_SECONDS),
+            lambda: self._pump.catch_up("sequencer", _NUMBERING_SECONDS), self._streams.end,
         )  # fmt: skip
         self._pump = StreamPump(
             self._engine,
@@ -145,14 +162,18 @@ class Server:
                 **{stream: self._consumer(stream) for stream in STREAMS},
                 **({SEARCH_STREAM: self._search.handle} if self._search else {}),
             },
-            # In a thread of its own, a consumer that writes would wait for the interpreter at
-            # every row.
+            # In its own thread, a consumer that writes would wait for the interpreter at every row.
             {
                 stream.function: self._scheduler.call
                 for stream in STREAMS
                 if stream.work is Work.WRITE
             },
+            # Whoever published has the answer before consumers take the interpreter.
+            lambda changed: self._scheduler.tell_after_answers(
+                partial(asyncio.get_running_loop().call_soon, changed)
+            ),
         )
+        figures.pump = self._pump
         self._pump.start()
         if self._search:
             self._search.start(agent)
@@ -174,6 +195,10 @@ class Server:
                 if not schedule.in_cloud_only
             ),
         ]
+
+    def _is_at_hand(self, route: str, body: str) -> bool:
+        """Whether a message is answered from memory, or with a single read."""
+        return route == Verb.CLOSE or (route == Verb.REQ and is_at_hand(self._agent, body))
 
     def _consumer(self, stream: Stream) -> Handler:
         handler = load_handler(stream.function)
@@ -216,6 +241,7 @@ class Server:
             chore.cancel()
         await asyncio.to_thread(self._workers.stop)
         await asyncio.to_thread(self._sync_workers.stop)
+        await asyncio.to_thread(self._readers.stop)
         await asyncio.to_thread(self._pump.stop)
         await asyncio.to_thread(self._scheduler.stop)
         await self._outbound.close()
@@ -237,11 +263,11 @@ class Server:
             await asyncio.sleep(seconds)
 
     async def _purge(self) -> None:
-        """Delete what has expired, as DynamoDB does by itself."""
+        """Delete expired items, as DynamoDB does by itself."""
         while True:
             await asyncio.sleep(_PURGE_SECONDS)
             while await self._workers.run(self._engine.purge_expired):
-                pass  # it takes a part at a time
+                pass  # each call deletes a part
             SEALED.forget_idle(int(time.time()))
 
     async def _request(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -251,11 +277,13 @@ class Server:
             protocols=(AETHER_SUBPROTOCOL,) if self.settings.aether else (),
             heartbeat=_PING_SECONDS,
             timeout=_GOODBYE_SECONDS,
-            compress=False,  # as API Gateway; and deflating costs more than verifying
+            compress=False,  # like API Gateway; compressing costs more than verifying
             max_msg_size=2 * self.settings.max_message_length,
         )
         if socket.can_prepare(request):
             return await self._websocket(request, socket)
+        if request.headers["Upgrade"].strip().lower() == "websocket":
+            return refusal(400, "expected a WebSocket handshake as in RFC 6455")
         return await self._web.answer(request)
 
     async def _websocket(
@@ -280,8 +308,9 @@ class Server:
         headers = _handshake_headers(request)
         context = SocketContext(client, own_name(request, self.settings), headers)
         socket = Socket(
-            response, request.transport, context, self._routes, self._scheduler, self._workers,
-            self._sync_workers, self._connections,
+            response, request.writer.drain, request.transport, context, self._routes,
+            self._scheduler, self._workers, self._sync_workers, self._connections,
+            self._is_at_hand,
         )  # fmt: skip
         socket.speaks_aether = self.settings.aether and _will_speak_aether(headers)
         await self._workers.run(
@@ -319,11 +348,11 @@ class Server:
                 # Nostr has no binary frames, and API Gateway takes none.
                 await response.close(code=WSCloseCode.UNSUPPORTED_DATA)
             elif len(frame) > most or (isinstance(frame, str) and len(frame.encode()) > most):
-                await response.send_str(_too_long(most, aether=socket.speaks_aether))
+                await response.send_str(_too_long(frame, most, aether=socket.speaks_aether))
                 await response.close(code=WSCloseCode.MESSAGE_TOO_BIG)
             elif (excess := self._limits.messages.count(key)) > burst:
                 await response.send_str(_too_many(frame, aether=socket.speaks_aether))
-                if excess > 2 * burst:  # told often enough
+                if excess > 2 * burst:  # the client was warned often enough
                     socket.close(WSCloseCode.POLICY_VIOLATION)
             else:
                 await socket.take(frame)
@@ -337,7 +366,7 @@ class Server:
 
 
 def _handshake_headers(request: web.BaseRequest) -> dict[str, str]:
-    """The headers that say which protocol a client will speak, as the edge hands them on."""
+    """The headers that say which protocol a client will speak, as CloudFront passes them on."""
     headers = {PATH_HEADER: request.path}
     if SUBPROTOCOL_HEADER in request.headers:
         headers[SUBPROTOCOL_HEADER] = request.headers[SUBPROTOCOL_HEADER]
@@ -349,10 +378,10 @@ def _will_speak_aether(headers: dict[str, str]) -> bool:
     return headers[PATH_HEADER] == AETHER_PATH or AETHER_SUBPROTOCOL in offered
 
 
-def _too_long(most: int, *, aether: bool) -> str:
+def _too_long(frame: str | bytes, most: int, *, aether: bool) -> str:
     text = f"message over {most} bytes"
-    if not aether:
-        return notice(f"invalid: {text}")
+    if isinstance(frame, str) and not aether:
+        return refuse(frame, Refused(Prefix.INVALID, text))
     return messages.error(Code.TOO_LARGE, text).octets.decode()
 
 
@@ -363,8 +392,8 @@ def _too_many(frame: str | bytes, *, aether: bool) -> str:
 
 
 def _spare_the_collector() -> None:
-    """Keep the garbage collector from looking at loaded modules again and again. Nearly everything
-    that a request leaves behind is freed with its last reference."""
+    """Keep the garbage collector from scanning the loaded modules again and again. Nearly all
+    objects of a request are freed with their last reference."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 20, 20)
@@ -390,7 +419,7 @@ async def serve(settings: Settings) -> None:
     print(_welcome(server.settings), flush=True)
     if settings.listens_everywhere and not settings.relay_url:
         log.warning(
-            "others are told %s, which only this machine reaches: set FARTHING_RELAY_URL",
+            "the published URL %s can be reached from this machine only: set FARTHING_RELAY_URL",
             server.settings.http_url,
         )
     await stop.wait()

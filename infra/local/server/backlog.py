@@ -1,15 +1,18 @@
-"""Bytes that wait for slow clients, bounded for each client and for all together.
+"""Bytes that wait for slow clients, limited for each client and for all together.
 
-Room is taken before a frame is queued and given back when it is sent. So the bounds hold for any
-size of frames and any number of slow clients.
+Room is reserved before a frame is queued and freed when the frame is sent. So the limits hold for
+any size of frames and any number of slow clients.
 """
 
 import threading
 import time
 from collections.abc import Callable
 
-# A client that reads nothing for so long, while frames wait, is disconnected first.
+# A client that has read nothing for this long, while frames wait, is disconnected first.
 STALLED_SECONDS = 0.5
+# Frames that end an answer have an eighth of the room for all on top. Such a frame cannot wait, and
+# without it a client that reads would be disconnected because others have filled the room.
+_FOR_REPLIES = 8
 
 
 class Line:
@@ -20,8 +23,8 @@ class Line:
     def __init__(self, cut: Callable[[], None]) -> None:
         self.cut = cut
         self.waiting = 0
-        self.moved = 0.0  # when the client last took something, or was first given something
-        self.ending = False  # nobody waits for this client any more
+        self.moved = 0.0  # when the client last read bytes, or when the first frame was queued
+        self.ending = False  # no thread may wait for room in this line any more
         self.closed = False
 
 
@@ -31,37 +34,55 @@ class Backlog:
     ) -> None:
         self._most_of_one = most_of_one
         self._most_of_all = most_of_all
+        self._most_with_replies = most_of_all + most_of_all // _FOR_REPLIES
         self._clock = clock
         self._lines: set[Line] = set()  # those with something waiting
-        self._changed = threading.Condition(threading.Lock())
+        self._mutex = threading.Lock()
+        self._changed = threading.Condition(
+            self._mutex
+        )  # entered by those who wait, and more slowly
         self._awaited = 0  # threads that wait for room
         self.waiting = 0
 
+    @property
+    def has_room_for_one(self) -> bool:
+        """Whether one more client could fill its line."""
+        return self.waiting + self._most_of_one <= self._most_of_all
+
+    def is_filled_by_others(self, line: Line, size: int) -> bool:
+        """Whether the frame would fit into the client's own line."""
+        with self._mutex:
+            return not line.ending and line.waiting + size <= self._most_of_one
+
     def take(self, line: Line, size: int) -> bool:
-        """Take room for a frame; whether there is some."""
-        with self._changed:
+        """Reserve room for a frame. Returns whether there was enough."""
+        with self._mutex:
             return self._take(line, size, line.waiting + size <= self._most_of_one)
 
     def take_together(self, line: Line, size: int) -> bool:
-        """Take room for several frames, if there is some for all of them."""
-        with self._changed:
+        """Reserve room for several frames, if there is enough for all of them."""
+        with self._mutex:
             fits = line.waiting + size <= self._most_of_one
             return fits and self._take(line, size, fits)
 
     def take_for_reply(self, line: Line, size: int) -> bool:
-        """The same for the frame that ends an answer. What came before it may have filled the line,
-        and then it goes all the same: there is one for each message of the client."""
-        with self._changed:
-            return self._take(line, size, line.waiting <= self._most_of_one)
+        """Reserve room for the frame that ends an answer. It may exceed the limit if earlier frames
+        have filled the line: there is only one such frame for each message of the client."""
+        with self._mutex:
+            fits = line.waiting <= self._most_of_one
+            return self._take(line, size, fits, self._most_with_replies)
 
     def take_in_time(self, line: Line, size: int, seconds: float) -> bool:
-        """Take room and wait for it, though for no client that has taken nothing for so long."""
+        """Wait until there is room for a frame. Gives up after so many seconds, or when the client
+        has read nothing for so long."""
         ends = self._clock() + seconds
         with self._changed:
             self._awaited += 1
             try:
                 while not self._take(line, size, line.waiting + size <= self._most_of_one):
-                    left = min(ends, line.moved + seconds) - self._clock()
+                    # A client that has nothing to read is not slow: others fill the room.
+                    until = min(ends, line.moved + seconds) if line.waiting else ends
+                    left = until - self._clock()
                     if left <= 0 or line.ending:
                         return False
                     self._changed.wait(left)
@@ -70,28 +91,29 @@ class Backlog:
         return True
 
     def give_back(self, line: Line, size: int) -> None:
-        """The client has it."""
-        with self._changed:
+        """Free the room of bytes that were sent to the client."""
+        with self._mutex:
             if not line.closed:
                 line.moved = self._clock()
                 self._set(line, line.waiting - size)
 
     def end(self, line: Line) -> None:
-        """Only what is on its way still goes to this client."""
-        with self._changed:
+        """Let the client have the frames that are queued, and refuse to wait for more room."""
+        with self._mutex:
             line.ending = True
             self._changed.notify_all()
 
     def close(self, line: Line) -> None:
-        """Nothing more goes to this client, nor waits for it."""
-        with self._changed:
+        """Free all room of this client and take no more frames for it."""
+        with self._mutex:
             self._close(line)
 
-    def _take(self, line: Line, size: int, fits: bool) -> bool:
-        # A frame larger than any line may be goes alone.
+    def _take(self, line: Line, size: int, fits: bool, most: int | None = None) -> bool:
+        # A frame above the limit of a line is taken if the line is empty.
         if line.closed or not (fits or not line.waiting):
             return False
-        while self.waiting and self.waiting + size > self._most_of_all:
+        most = self._most_of_all if most is None else most
+        while self.waiting and self.waiting + size > most:
             stalled = self._fullest_stalled(line)
             if stalled is None:
                 return False

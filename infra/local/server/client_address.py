@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 Address = IPv4Address | IPv6Address
 
-# All clients of whom a proxy says nothing that can be believed; they are counted as one.
+# Clients whose address a proxy does not state reliably. All of them are counted as one client.
 UNKNOWN = "unknown"
 _FOR = re.compile(r'(?:^|[;,])\s*for=("(?:[^"\\]|\\.)*"|[^;,\s]*)', re.IGNORECASE)
 _LONGEST_HEADER = 4096
@@ -49,7 +49,7 @@ def limit_key(text: str) -> str:
 
 
 class Proxies:
-    """The reverse proxies whose word about a client's address counts."""
+    """The reverse proxies that are trusted to name a client's address."""
 
     def __init__(self, networks: Sequence[str]) -> None:
         self._networks = [ip_network(network) for network in networks]
@@ -64,10 +64,10 @@ class Proxies:
         return any(address in network for network in self._networks)
 
     def client(self, peer: str, headers: Mapping[str, str]) -> str:
-        """The client's address. Each proxy adds the address that it sees at the right, so the
-        first from the right that is no proxy is the client's; what stands further left may be
-        anything. Where the two headers disagree, one of them comes from the client, and the
-        client is unknown."""
+        """The client's address. Each proxy appends the address that it sees on the right, so the
+        client's is the first from the right that is not a proxy's. Entries further left may be
+        forged. If the two headers disagree, one of them comes from the client, and the client is
+        unknown."""
         if not self.trusts(peer):
             return peer
         chains = (

@@ -1,5 +1,5 @@
-"""Limits of the local server: connections at a time, in all and from one address, and requests and
-messages per second of one address. API Gateway has such limits of its own."""
+"""Limits of the local server: open connections, in all and from one address, and requests and
+messages per second from one address. In the cloud, API Gateway has its own limits."""
 
 import asyncio
 import resource
@@ -17,8 +17,8 @@ _MOST_REMEMBERED = 65536  # addresses, by their requests
 
 
 class AddressRate:
-    """How far each address is above its rate. By address, because a new connection would begin to
-    count anew."""
+    """How far each address is above its rate. Counted by address, because a client could start at
+    zero with a new connection."""
 
     def __init__(self, per_second: int, clock: Callable[[], float]) -> None:
         self._per_second = per_second
@@ -26,7 +26,7 @@ class AddressRate:
         self._excess: dict[str, tuple[float, float]] = {}  # above the rate, and when
 
     def count(self, key: str) -> float:
-        """Count one more; how many are above the rate, 0 for those who are not counted."""
+        """Count one more. Returns how many are above the rate; 0 for clients without a limit."""
         if not key or not self._per_second:
             return 0
         now = self._clock()
@@ -55,8 +55,8 @@ class ConnectionLimits:
         return len(self._inside)
 
     def enter(self, transport: asyncio.WriteTransport) -> bool:
-        """Accept a new connection, or refuse it with 503. The connections of a proxy are those of
-        many clients: they are counted when the client is known."""
+        """Accept a new connection, or refuse it with 503. A proxy's connections belong to many
+        clients: they are counted when the client is known."""
         peer = peer_of(transport)
         key = "" if self.proxies.trusts(peer) else limit_key(peer)
         if len(self._inside) >= self._most or self._has_enough(key) or self.is_blocked(peer):

@@ -6,8 +6,9 @@ for it in memory.
 """
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -25,10 +26,11 @@ from farthing.handlers.aether_web import (
 )
 from farthing.relay.aether.streams import Batch, filters_of, find_subscription, read_log
 from farthing.store.spaces import AETHER
+from farthing.store.streams import parse_record
 from infra.local.server.workers import Mailbox, Workers
 
 HEARTBEAT_SECONDS = 15.0
-# What the tail holds at most: events, and characters of them.
+# The limits of the tail: events, and their characters.
 _MOST_EVENTS = 1000
 _MOST_CHARACTERS = 4_000_000
 
@@ -39,6 +41,16 @@ class _Numbered(NamedTuple):
     number: int
     event: Event
     json: str
+
+
+class _Stream:
+    """One open answer."""
+
+    def __init__(self, request: StreamRequest) -> None:
+        self.id = request.subscription.id
+        self.filters = filters_of(request.subscription)
+        self.after = request.after
+        self.has_ended = False  # the client has ended the subscription
 
 
 class EventStreams:
@@ -52,17 +64,24 @@ class EventStreams:
         self._new = asyncio.Event()
         self._moved = asyncio.Event()
         self._stopping = False
+        self._open: defaultdict[str, set[_Stream]] = defaultdict(set)
         self._follower = asyncio.create_task(self._follow())
 
     def notify(self) -> None:
-        """The log may have grown; from any thread."""
+        """Tell the streams that the log may have grown. Any thread may call this."""
         self._mailbox.put(self._new.set)
 
     def stop(self) -> None:
-        """End all streams. Their clients come back."""
+        """End all streams. Their clients connect again."""
         self._stopping = True
         self._follower.cancel()
-        self._moved.set()
+        self._wake()
+
+    def end(self, sub_id: str) -> None:
+        """End the streams of a subscription that is gone. Called in the loop's thread."""
+        for stream in self._open.get(sub_id, ()):
+            stream.has_ended = True
+        self._wake()
 
     async def serve(
         self, request: web.BaseRequest, event: dict[str, Any]
@@ -74,32 +93,45 @@ class EventStreams:
         response = web.StreamResponse(headers=stream_response()["headers"])
         await response.prepare(request)
         await response.write(sse.retry(RETRY_MILLISECONDS).encode())
-        await self._stream(wanted, response)
+        stream = _Stream(wanted)
+        self._open[stream.id].add(stream)
+        try:
+            await self._send(stream, response)
+        finally:
+            self._open[stream.id].remove(stream)
+            if not self._open[stream.id]:
+                del self._open[stream.id]
         return response
 
     def _wanted(self, event: dict[str, Any]) -> StreamRequest | None:
         try:
             return parse_stream_request(self._agent, event)
         except AetherError:
-            return None  # the handler says why
+            return None  # the handler refuses the request
 
-    async def _stream(self, wanted: StreamRequest, response: web.StreamResponse) -> None:
-        # A position that the log has not reached is one of another log.
-        sub_id, position = wanted.subscription.id, min(wanted.after, self._end)
-        filters = filters_of(wanted.subscription)
-        while not self._stopping:
-            events, end = await self._after(filters, position)
-            frames = [sse.event(number, sub_id, json) for number, json in events]
+    async def _send(self, stream: _Stream, response: web.StreamResponse) -> None:
+        # A position beyond the end belongs to another log.
+        position = min(stream.after, self._end)
+        now = asyncio.get_running_loop().time
+        heartbeat = now() + HEARTBEAT_SECONDS
+        while not (self._stopping or stream.has_ended):
+            events, end = await self._after(stream.filters, position)
+            frames = [sse.event(number, stream.id, json) for number, json in events]
             if end > position:
-                # Also where nothing matched: who comes back need not read all this again.
+                # Also if nothing matched: a client that connects again need not read this part
+                # again.
                 position = end
                 frames.append(sse.position(end))
             if frames:
                 await response.write("".join(frames).encode())
-            if position >= self._end and not await self._has_moved():
-                if not await self._workers.run(lambda: self._is_open(sub_id)):
+            if position >= self._end:
+                await self._wait_for_more(heartbeat)
+            # Also if the log never rests: the look at the subscription prolongs its life.
+            if now() >= heartbeat:
+                if not await self._workers.run(lambda: self._is_open(stream.id)):
                     return
                 await response.write(sse.heartbeat().encode())
+                heartbeat = now() + HEARTBEAT_SECONDS
 
     async def _after(
         self, filters: Sequence[Filter], position: int
@@ -115,14 +147,11 @@ class EventStreams:
         batch = await self._workers.run(lambda: read_log(self._agent, filters, position))
         return (batch.events, batch.end) if batch is not None else ((), position)
 
-    async def _has_moved(self) -> bool:
+    async def _wait_for_more(self, until: float) -> None:
         moved = self._moved
-        try:
-            async with asyncio.timeout(HEARTBEAT_SECONDS):
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
                 await moved.wait()
-        except TimeoutError:
-            return False
-        return True
 
     def _is_open(self, sub_id: str) -> bool:
         try:
@@ -138,16 +167,19 @@ class EventStreams:
             self._new.clear()
             while not self._take(await self._workers.run(self._read)):
                 pass  # there is more
-            moved, self._moved = self._moved, asyncio.Event()
-            moved.set()
+            self._wake()
+
+    def _wake(self) -> None:
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
 
     def _read(self) -> tuple[list[_Numbered], Batch]:
         batch = read_log(self._agent, _EVERYTHING, self._end)
         return [_Numbered(number, AETHER.parse(json), json) for number, json in batch.events], batch
 
     def _take(self, new: tuple[list[_Numbered], Batch] | None) -> bool:
-        """Add to the tail what was read; whether that was all. None is a read that failed: it is
-        made again with the next notice."""
+        """Add the read events to the tail. Returns whether the log was read to its end. None is a
+        failed read, which is repeated with the next notice."""
         if new is None:
             return True
         events, batch = new
@@ -164,12 +196,11 @@ class EventStreams:
 def notifying(
     handler: Callable[[dict[str, Any], object], dict[str, Any]], notify: Callable[[], None]
 ) -> Callable[[dict[str, Any], object], dict[str, Any]]:
-    """A consumer of the log's stream that tells the event streams as well."""
+    """A consumer of the log's stream that also notifies the event streams."""
 
     def handle(event: dict[str, Any], context: object) -> dict[str, Any]:
         prefix = f"{AETHER.prefix}log#"
-        keys = (record["dynamodb"]["Keys"]["pk"]["S"] for record in event["Records"])
-        if any(key.startswith(prefix) for key in keys):
+        if any(parse_record(record).pk.startswith(prefix) for record in event["Records"]):
             notify()
         return handler(event, context)
 

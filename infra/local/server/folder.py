@@ -1,4 +1,4 @@
-"""The data folder: made if need be, and held by one server at a time."""
+"""The data folder: created if it is missing, and locked by one server at a time."""
 
 import fcntl
 from pathlib import Path
@@ -12,7 +12,7 @@ class CannotStart(Exception):
 
 
 def hold_folder(path: Path) -> IO[str]:
-    """A lock on the folder, which lasts until it is closed or the process ends, however it does."""
+    """A lock on the folder. It lasts until it is closed or the process ends, even by a crash."""
     try:
         private_folder(path)
         private_file(path / "lock")

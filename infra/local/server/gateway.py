@@ -31,8 +31,8 @@ def route_key(body: str) -> str:
 
 
 def aether_type(frame: str | bytes) -> str | None:
-    """The type of an Aether message, empty where a closer look would have to be taken; None if the
-    frame is none of Aether's."""
+    """The type of an Aether message; empty if only parsing the whole frame would tell; None if the
+    frame is not Aether's."""
     if isinstance(frame, str):
         start = frame.lstrip()[:1]
         if start == "[":
@@ -50,7 +50,7 @@ def aether_type(frame: str | bytes) -> str | None:
 
 
 def work_of(route: str, aether: str | None) -> Work:
-    """Where a message of this route, or this type of Aether's, delays nobody else."""
+    """The kind of work that a message of this route, or of this Aether type, is."""
     if aether is None:
         return _WORK.get(route, _WORK[DEFAULT])
     return Work.WRITE if aether == MessageType.PUBLISH.word else Work.READ
@@ -62,7 +62,7 @@ class SocketContext:
     def __init__(
         self, source_ip: str, domain_name: str, headers: Mapping[str, str] | None = None
     ) -> None:
-        self._headers = dict(headers or {})  # of the handshake, as far as they matter
+        self._headers = dict(headers or {})  # the headers of the handshake that handlers read
         self.connection_id = secrets.token_urlsafe(12)
         self._last_time = 0
         self._base: dict[str, Any] = {
@@ -76,7 +76,7 @@ class SocketContext:
         }
 
     def event(self, event_type: str, route: str, body: str | bytes | None = None) -> dict[str, Any]:
-        # Strictly increasing: the order of two messages is never in doubt.
+        # Strictly increasing, so that the order of two messages is always known.
         self._last_time = max(_now_ms(), self._last_time + 1)
         request_id = f"local-{next(_request_ids)}"
         context = {
@@ -90,7 +90,9 @@ class SocketContext:
         event: dict[str, Any] = {"requestContext": context, "isBase64Encoded": False}
         if event_type == "CONNECT":
             event["headers"] = self._headers
-        if isinstance(body, bytes):  # as API Gateway hands octets over, though it takes none here
+        if isinstance(
+            body, bytes
+        ):  # in the form of API Gateway's HTTP events; its WebSockets have no bytes
             event["isBase64Encoded"] = True
             body = b64encode(body).decode()
         if body is not None:
@@ -148,7 +150,7 @@ class HttpAnswer(NamedTuple):
 
 
 def http_answer(answer: Mapping[str, Any] | None) -> HttpAnswer:
-    """What goes out for what a handler has returned, None if it failed."""
+    """The HTTP response for a handler's result, which is None if the handler failed."""
     if answer is None:
         body = orjson.dumps({"message": "Internal Server Error"})
         return HttpAnswer(500, {"Content-Type": "application/json"}, body)

@@ -1,5 +1,5 @@
-"""The general HTTP and WebSocket server: how fast a client may ask, how long a request may take to
-arrive, and by which name the relay is known."""
+"""The general HTTP and WebSocket server. It limits how fast a client may send requests and how long
+a request may take to arrive, and checks the host name that a client uses."""
 
 import asyncio
 import logging
@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 
+from farthing.aether.errors import Code
 from farthing.handlers.web import problem
 from farthing.settings import Settings
 from infra.local.server.client_address import limit_key, peer_of
@@ -18,16 +19,19 @@ from infra.local.server.connection_limits import ConnectionLimits
 from infra.local.server.gateway import http_answer
 from infra.local.server.packet_server import PATH as PACKETS
 
-# Seconds to read the rest of a refused request: a client that still sends would not see why.
+# Seconds to read the rest of a refused request: a client that is still sending misses the answer.
 _LINGER_SECONDS = 2.0
 # Where a request keeps its client's address.
 CLIENT = "client"
+_CODES = {413: Code.TOO_LARGE, 429: Code.RATE_LIMITED}
+# For a client that sends its body when it has read this.
+_GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Bytes from strangers that are not HTTP are answered with 400 and are no error of ours. They
-    must not be logged: a token may stand behind a misspelt header name."""
+    """Whether a record is about an error of ours. Bytes that are not HTTP are answered with 400 and
+    must not be logged: a token may follow a misspelt header name."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
@@ -48,7 +52,7 @@ class HttpServer(web.Server):
         super().__init__(
             self._serve, access_log=None, logger=log, keepalive_timeout=settings.request_seconds,
             lingering_time=_LINGER_SECONDS,
-            auto_decompress=False,  # as API Gateway; and nothing grows on its way in
+            auto_decompress=False,  # like API Gateway; and a small body cannot grow
         )  # fmt: skip
         self._handler = handler
         self._limits = limits
@@ -76,12 +80,12 @@ class HttpServer(web.Server):
         client = request[CLIENT] = self._limits.proxies.client(peer, request.headers)
         if self._limits.is_blocked(client):
             return refusal(403, "this address is blocked")
-        # Packets have a rate of their own, which is their peer's.
+        # Packets are limited by the rate of their peer instead.
         if request.path != PACKETS and self._limits.is_too_fast(limit_key(client)):
             return refusal(429, "too many requests from this address")
         try:
             return await self._handler(request)
-        except (ConnectionError, RequestPayloadError):  # the client left in the middle of it
+        except (ConnectionError, RequestPayloadError):  # the client left during the request
             return refusal(400, "expected a whole request")
         except web.HTTPException as error:
             return refusal(error.status, error.reason)
@@ -92,14 +96,18 @@ class HttpServer(web.Server):
 
 
 def refusal(status: int, reason: str) -> web.Response:
-    """A problem document for what no handler has seen."""
-    answer = http_answer(problem(status, reason))
+    """A problem document for a request that reaches no handler. Has the code for Aether clients."""
+    code = _CODES.get(status)
+    more = {"accepted": False, "error": code.value, "message": reason} if code else None
+    answer = http_answer(problem(status, reason, more))
     return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
 
 async def body_of(request: web.BaseRequest, settings: Settings) -> bytes:
     if request.content.is_eof():  # the body came with the head
         return await request.read()
+    if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
+        request.transport.write(_GO_ON)
     try:
         async with asyncio.timeout(settings.request_seconds or None):
             return await request.read()

@@ -1,4 +1,4 @@
-"""Secrets on one machine: from the settings, or made once and kept in the data folder."""
+"""Secrets on one machine: from the settings, or created once and kept in the data folder."""
 
 import os
 import secrets
@@ -21,17 +21,19 @@ def with_identity(settings: Settings) -> Settings:
     try:
         return replace(settings, secret_key=key)
     except InvalidSetting:
-        raise InvalidSetting(f"{path} holds no key: put back what it held, or remove it") from None
+        raise InvalidSetting(f"expected a key in {path}: restore the file or remove it") from None
 
 
 def kept_secret(path: Path, make: Callable[[], str]) -> str:
-    """The secret in a file that only the owner can read, made if there is none."""
+    """The secret in a file that only its owner can read. Creates a missing file."""
     if not path.exists():
         _keep(path, make())
     close_file(path)
     secret = path.read_bytes().decode(errors="replace").strip()
     if not secret:
-        raise InvalidSetting(f"{path} is empty: put back what it held, or remove it")
+        raise InvalidSetting(
+            f"expected a secret in {path}, got nothing: restore the file or remove it"
+        )
     return secret
 
 
@@ -44,7 +46,7 @@ def _keep(path: Path, secret: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     try:
-        os.link(draft, path)  # whole or not at all, and by one of two concurrent starts only
+        os.link(draft, path)  # atomic: of two concurrent starts, only one creates the file
     except FileExistsError:
         pass
     finally:

@@ -9,9 +9,9 @@ from typing import Any
 from farthing.settings import Settings
 from infra.local.commands.terminal import plain
 
-# What every record has; anything else was given as a field of its own.
+# Attributes of every record; all others are fields of one log call.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-# They say where each credential was found, and more, at the level of our own lines.
+# These libraries log too much at our level, such as where each credential was found.
 _TALKATIVE = ("aiohttp", "asyncio", "botocore", "pynamodb", "urllib3")
 
 
@@ -25,13 +25,13 @@ def configure_logs(settings: Settings) -> None:
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What was given by `extra`."""
+    """The fields that were given by `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
 class TextLines(logging.Formatter):
-    """`2026-11-18 16:00:00,000 INFO message name=value`, in one line and without anything that a
-    terminal would obey: parts of a message come from strangers."""
+    """`2026-11-18 16:00:00,000 INFO message name=value`, in one line and without control characters
+    for the terminal: parts of a message come from strangers."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -45,7 +45,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """Always one line: what strangers send cannot begin a line of its own."""
+    """Always one line: text from strangers cannot start a line of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
         second = strftime("%Y-%m-%dT%H:%M:%S", gmtime(record.created))

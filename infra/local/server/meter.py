@@ -1,5 +1,5 @@
-"""Metrics of the local server, by Prometheus' own client: counters that grow as things happen, and
-gauges that are read when somebody asks."""
+"""Metrics of the local server, by Prometheus' own client: counters, and gauges that are computed
+when the metrics are read."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,8 +17,8 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from farthing.context import Agent
-from farthing.ilp.packet import Code
-from farthing.ports.meter import OTHER_CODE, Metric, known_code
+from farthing.ilp.packet import OTHER_CODE, Code, known_code
+from farthing.ports.meter import Metric
 
 _BY_CODE = {Metric.PACKETS_REJECTED}
 _TIMES = {Metric.PACKET_MILLISECONDS: "farthing_packet_seconds"}
@@ -45,7 +45,7 @@ class LocalMeter:
         if not labels:
             self._counters[metric, ""] = counter
             return
-        for code in (*Code, OTHER_CODE):  # every series is there from the start, at 0
+        for code in (*Code, OTHER_CODE):  # every series exists from the start, with the value 0
             self._counters[metric, code] = counter.labels(code)
 
     def count(self, metric: Metric, number: int = 1, code: str = "") -> None:
@@ -63,7 +63,7 @@ class LocalMeter:
         return {name: number for name, number in found.items() if number or "." not in name}
 
     def watch(self, agent: Agent, connections: Callable[[], int]) -> None:
-        """Show what there is at the moment as well."""
+        """Show current values as well: connections, events and balances."""
         self._registry.register(_Gauges(agent, connections))
 
     def text(self) -> bytes:

@@ -1,5 +1,5 @@
-"""Requests to peers from the local server. A handler that the scheduler runs must not block the
-others: its requests go out from the event loop, where many wait at once at little cost."""
+"""Requests to peers from the local server. A handler that the scheduler runs must not block other
+handlers. So the event loop sends its requests: there, many can wait at once at little cost."""
 
 import asyncio
 import logging
@@ -28,13 +28,13 @@ from infra.local.server.write_scheduler import Outcome, WriteScheduler
 
 log = logging.getLogger("farthing")
 
-# Each carries one packet at a time: with a next hop 100 ms away, 1,280 a second. A relay of our own
-# kind takes 200 from an address, where it is not told otherwise.
+# Each carries one packet at a time: with a next hop 100 ms away, 1,280 a second. Another Farthing
+# accepts 200 connections from one address by default.
 _CONNECTIONS_TO_A_HOST = 128
 
 
 class LocalOutbound:
-    """Made in the event loop, and closed there."""
+    """Must be created and closed in the event loop."""
 
     def __init__(self, scheduler: WriteScheduler, mailbox: Mailbox, rules: HostRules) -> None:
         self._scheduler = scheduler
@@ -53,7 +53,7 @@ class LocalOutbound:
 
     async def close(self) -> None:
         for callback in self._callbacks:
-            callback.cancel()  # whoever misses it asks again
+            callback.cancel()  # a sender that misses its callback asks again
         await asyncio.gather(*self._callbacks, return_exceptions=True)
         await self._session.close()
 
@@ -68,7 +68,7 @@ class LocalOutbound:
         return response
 
     def side_by_side(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Calls that each send a request, at the same time. None of them raises."""
+        """Run calls that each send a request, at the same time. None of the calls may raise."""
         if not self._scheduler.is_inside():
             return self._blocking.side_by_side(calls)
         results: list[Any] = [None] * len(calls)
@@ -88,7 +88,7 @@ class LocalOutbound:
         return results
 
     def sleep(self, seconds: float) -> None:
-        """Wait in a handler, while the scheduler runs others."""
+        """Wait in a handler, while the scheduler runs other handlers."""
         if not self._scheduler.is_inside():
             time.sleep(seconds)
             return
@@ -107,7 +107,7 @@ class LocalOutbound:
             task.add_done_callback(self._callbacks.discard)
 
         if self._scheduler.is_inside():
-            # Runs when the handler is through, and so behind its response.
+            # Runs when the handler has returned, and so after its response.
             self._scheduler.submit(lambda: None, lambda _: begin())
         else:
             self._blocking.call_back(url, headers, body, seconds)
@@ -137,7 +137,7 @@ class LocalOutbound:
                 resume((await self._post(url, headers, body, timeout), None))
             except OutboundFailed as error:
                 resume((None, error))
-            except BaseException as error:  # whoever waits must not wait for ever
+            except BaseException as error:  # the waiting handler must get an answer
                 resume((None, OutboundFailed(type(error).__name__)))
                 raise
 
@@ -148,7 +148,7 @@ class LocalOutbound:
     async def _post(
         self, url: str, headers: Mapping[str, str], body: bytes, timeout: float
     ) -> Response:
-        if timeout <= 0:  # to aiohttp that means no limit at all
+        if timeout <= 0:  # aiohttp would take this as no limit
             raise OutboundTimeout("no time is left for an answer")
         # Without the threshold, aiohttp rounds longer timeouts up to a whole second.
         limit = aiohttp.ClientTimeout(total=timeout, ceil_threshold=math.inf)
@@ -176,7 +176,7 @@ class LocalOutbound:
 
 
 class _CheckedResolver(ThreadedResolver):
-    """Resolves a name, and fails where the rules do not allow its addresses."""
+    """Resolves a name, and fails if the rules do not allow its addresses."""
 
     def __init__(self, rules: HostRules) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class _CheckedResolver(ThreadedResolver):
 
 
 async def _read(reply: aiohttp.ClientResponse) -> bytes:
-    """The body, as far as it can be a packet."""
+    """The body, up to the size of the largest packet."""
     parts: list[bytes] = []
     left = LARGEST_REPLY
     while left > 0 and (part := await reply.content.read(left)):

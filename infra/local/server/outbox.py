@@ -1,4 +1,4 @@
-"""Delivers broadcasts on one machine: a thread that looks every second at what is due."""
+"""Delivers broadcasts on one machine: a thread looks for due deliveries every second."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ class OutboxRunner:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends when the deliveries in hand have ended, which takes seconds at most."""
+        """Stop after the deliveries under way, which take a few seconds at most."""
         self._stopping.set()
         self._thread.join()
 
@@ -30,6 +30,6 @@ class OutboxRunner:
             try:
                 if self._agent.settings.broadcast_all:
                     broadcast_new(self._agent)
-                deliver_due(self._agent)
+                deliver_due(self._agent, is_stopping=self._stopping.is_set)
             except Exception:
                 log.exception("broadcasting failed")

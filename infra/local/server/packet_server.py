@@ -1,8 +1,8 @@
 """A fast path for packets: `POST /ilp` in the plain form in which connectors send it, parsed here
 and handed to its handler, without the work that a general HTTP server does for each request.
 
-It refuses nothing itself. A connection that brings anything else, even an unusual header, is handed
-to the general server for good, with every byte that has come.
+This server refuses nothing itself. A connection that sends anything else, even an unusual header,
+is handed to the general server for good, with every byte received so far.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ PATH = "/ilp"
 _REQUEST_LINE = b"POST /ilp HTTP/1.1\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
 _LONGEST_HEAD = 4096
-# Headers that ask for more than an answer: the general server knows them.
+# Headers that need special handling by the general server.
 _UNUSUAL = {"content-encoding", "expect", "te", "trailer", "transfer-encoding", "upgrade"}
-_KEEP_ALIVE = "keep-alive"  # the default of HTTP/1.1, which some clients name all the same
+_KEEP_ALIVE = "keep-alive"  # the default of HTTP/1.1, which some clients send anyway
 _LENGTH_DIGITS = 5
 # Bytes that are read ahead while a request is being answered.
 _MOST_AHEAD = 64 * 1024
@@ -39,7 +39,7 @@ _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Lengt
 class Request(NamedTuple):
     headers: dict[str, str]  # names in lower case
     body: bytes
-    rest: bytes  # what came behind it
+    rest: bytes  # the bytes after the request
 
 
 class NotPlain(Exception):
@@ -47,7 +47,7 @@ class NotPlain(Exception):
 
 
 def read_request(octets: bytes) -> Request | None:
-    """The request at the beginning of the octets, None while a part of it is missing."""
+    """The request at the beginning of the octets, or None while a part of it is missing."""
     if not octets.startswith(_REQUEST_LINE[: len(octets)]):
         raise NotPlain
     end = octets.find(_END_OF_HEAD, 0, _LONGEST_HEAD)
@@ -89,7 +89,7 @@ def _content_length(headers: dict[str, str]) -> int:
 
 
 class PacketServer:
-    """Makes the protocol of each new connection, and knows those that brought only packets."""
+    """Creates the protocol of each new connection, and tracks those that have sent only packets."""
 
     def __init__(
         self, handler: Handler, runner: Runner, limits: ConnectionLimits, request_seconds: float,
@@ -107,7 +107,7 @@ class PacketServer:
         return PacketConnection(self)
 
     async def stop(self, seconds: float) -> None:
-        """Answer the requests that have come, then close all connections."""
+        """Answer the requests that have arrived, then close all connections."""
         self.stopping = True
         connections = list(self.open)
         for connection in connections:
@@ -119,16 +119,16 @@ class PacketServer:
 
 
 class PacketConnection(asyncio.Protocol):
-    """A connection that has brought nothing but packets so far. They are answered one by one."""
+    """A connection that has sent only packets so far. They are answered one by one."""
 
     def __init__(self, server: PacketServer) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._unread = b""
         self._answering = False
-        self._reads = True  # from its socket
-        self._writes = True  # without a queue that grows
-        self._waits_since = self._loop.time()  # for the client
+        self._reads = True  # whether the socket is being read
+        self._writes = True  # whether the client keeps up with our answers
+        self._waits_since = self._loop.time()  # since when we wait for the client
         self._timer: asyncio.TimerHandle | None = None
         self.gone: asyncio.Future[None] = self._loop.create_future()
 
@@ -215,7 +215,7 @@ class PacketConnection(asyncio.Protocol):
         protocol.connection_made(self._transport)
         protocol.data_received(octets)
 
-    # A client that does not read its answers gets no more of them.
+    # While a client does not read its answers, no more requests are handled for it.
 
     def pause_writing(self) -> None:
         self._writes = False

@@ -1,4 +1,4 @@
-"""Peers on one machine: the records behind `farthing peers`, and `local` for our own clients."""
+"""Peers on one machine: records for `farthing peers`, and the peer `local` for our own clients."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,13 @@ _TOKEN_FILE = "peer-token"  # noqa: S105
 
 
 def ensure_local_peer(ledger: Ledger, settings: Settings) -> None:
-    """See that the peer `local` exists, with the token of the settings or of the data folder."""
+    """Make sure that the peer `local` exists, with the token of the settings or the data folder."""
     token = settings.peer_token or local_token(Path(settings.data))
     if not is_strong(token):
-        raise CannotStart("the token of the peer `local` needs at least 32 random bytes")
+        raise CannotStart("expected at least 32 random bytes as the token of the peer `local`")
     known = ledger.peer(LOCAL_PEER)
     if known is not None and known.max_balance is None:
-        # From an earlier version, when a peer without a limit of its own had no limit at all.
+        # The record is from a version in which a peer without a limit of its own had no limit.
         ledger.replace_peer(known := replace(known, max_balance=settings.local_max_balance))
     if known is not None and known.token_hash == hash_token(token):
         return
@@ -29,7 +29,7 @@ def ensure_local_peer(ledger: Ledger, settings: Settings) -> None:
     try:
         limit = settings.local_max_balance
         ledger.add_peer(new_peer(LOCAL_PEER, token, settings, max_balance=limit))
-    except PeerExists:  # its token is another peer's: leave that one be
+    except PeerExists:  # another peer has this token: keep that peer as it is
         return
 
 
@@ -43,5 +43,5 @@ def new_peer(peer_id: str, token: str, settings: Settings, **more: object) -> Pe
 
 
 def local_token(data: Path) -> str:
-    """The token in the data folder, made on the first run."""
+    """The token in the data folder, created on the first run."""
     return kept_secret(data / _TOKEN_FILE, new_token)

@@ -1,7 +1,8 @@
 """Full-text search on one machine: an index of SQLite's FTS5, in a file of its own beside the data.
 
-The stream of the events table feeds it. It can be deleted at any time and is made anew from what is
-stored. Readers look every hit up in the store, so the index may lag behind and never lies.
+The stream of the events table updates it. It can be deleted at any time, and is then built again
+from the stored events. Readers look up every hit in the store, so no answer is wrong if the index
+lags behind.
 """
 
 import logging
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from farthing.context import Agent
+from farthing.handlers.streams import event_in
 from farthing.nostr.events import Event
 from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import PRIVATE_KINDS
-from farthing.store.events import space_of, stored_event
+from farthing.store.events import space_of
+from farthing.store.planner import ScanAllowance
 from farthing.store.private_files import private_file
 from farthing.store.spaces import NOSTR
 from farthing.store.streams import parse_record
@@ -27,18 +30,19 @@ from farthing.surface import Stream
 log = logging.getLogger("farthing")
 
 # Only one machine has this consumer, so the surface does not name it.
-SEARCH_STREAM = Stream("search", Table.EVENTS, patience_minutes=5)
+SEARCH_STREAM = Stream("search", Table.EVENTS, patience_minutes=5, pause_seconds=0.05)
 
 _FILE = "search.db"
 _AT_ONCE = 500
 _RETRY_SECONDS = 1.0
+_WITHOUT_END = 2**53
 _WORDS_MAX = 32
 _WORD = re.compile(r"\w+", re.UNICODE)
 _COMPLETE = "complete"
 
 
 class FtsSearch:
-    """May be used by many threads. One connection, and a lock around it."""
+    """Many threads may use it: there is one connection with a lock."""
 
     is_on = True
 
@@ -49,7 +53,7 @@ class FtsSearch:
         self._stopping = threading.Event()
         self._catching_up: threading.Thread | None = None
         self._connection = sqlite3.connect(path, check_same_thread=False)
-        # What a crash loses is made anew from the stream.
+        # After a crash, lost entries are written again from the stream.
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.executescript(
@@ -83,16 +87,17 @@ class FtsSearch:
             return [row[0] for row in self._connection.execute(statement, (query, most))]
 
     def handle(self, batch: dict[str, Any], _context: object) -> dict[str, Any]:
-        """A batch of stream records, as handlers of streams take it."""
+        """Handle a batch of stream records."""
         new, gone = [], []
-        for change in map(parse_record, batch["Records"]):
+        for record in batch["Records"]:
+            change = parse_record(record)
             if change.table is not Table.EVENTS or space_of(change.pk, change.sk) is not NOSTR:
                 continue
-            stored = None if change.new is None else stored_event(NOSTR, change.pk, change.new)
-            if stored is None:
+            found = event_in(record, change)
+            if found is None:
                 gone.append(change.pk)
             else:
-                new.append(stored.event)
+                new.append(found[1].event)
         self._write(new, gone)
         return {"batchItemFailures": []}
 
@@ -108,13 +113,14 @@ class FtsSearch:
                 return
 
     def _catch_up(self, agent: Agent) -> None:
-        """Index what was stored before there was an index. After an interruption it begins again,
-        and what is indexed already is left as it is."""
+        """Index the events that were stored before there was an index. After an interruption this
+        starts again, and skips events that are indexed already."""
         with self._lock:
             marks = self._connection.execute("SELECT 1 FROM marks WHERE name = ?", (_COMPLETE,))
             if marks.fetchone():
                 return
-        events = (record.event for record in agent.reader.find(Filter()))
+        all_of_them = agent.reader.find(Filter(), allowance=ScanAllowance(_WITHOUT_END))
+        events = (record.event for record in all_of_them)
         while not self._stopping.is_set():
             some = list(islice(events, _AT_ONCE))
             if not some:
@@ -149,7 +155,7 @@ def _searchable(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def _query(text: str) -> str:
-    """All words, each quoted: nothing that a stranger types is an operator."""
+    """All words, each in quotes, so that no word of a stranger is an operator."""
     words = [word for word in text.split() if ":" not in word]  # NIP-50's extensions
     found = _WORD.findall(" ".join(words))[:_WORDS_MAX]
     return " ".join(f'"{word}"' for word in found)

@@ -1,5 +1,5 @@
-"""The slow lane of the local server: few large requests run at a time, and those that wait do not
-hold up the threads that small requests need."""
+"""The slow lane of the local server: few large requests run at a time, and the waiting ones do not
+occupy the threads that small requests need."""
 
 import threading
 
@@ -9,9 +9,8 @@ RUNNING = 2
 
 
 class LocalSlowLane:
-    """See `ports.slow_lane`. A thread that enters lets a spare one take its place among the
-    workers. There are as many places, for those who run and those who wait, as there are spare
-    threads."""
+    """See `ports.slow_lane`. When a thread enters, a spare thread takes its place among the
+    workers. So at most as many requests run or wait here as there are spare threads."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers

@@ -1,24 +1,25 @@
-"""WebSocket connections of the local server: messages are handled in order, frames are sent, and no
-slow client is waited for without end."""
+"""WebSocket connections of the local server. Messages are handled in order, and waiting for a slow
+client is limited."""
 
 import asyncio
 import logging
 import threading
 from base64 import b64decode
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from struct import Struct
 from typing import Any
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSCloseCode, web
 
-from farthing.ports.connections import Delivery, Frame, NumberedFrame
+from farthing.ports.connections import Binary, Delivery, Frame, NumberedFrame
 from farthing.ports.meter import Meter, Metric
 from farthing.surface import DEFAULT, Work
 from infra.local.server.backlog import STALLED_SECONDS, Backlog, Line
 from infra.local.server.gateway import SocketContext, aether_type, route_key, work_of
-from infra.local.server.workers import Mailbox, Workers
+from infra.local.server.workers import Mailbox, OwnMailbox, Workers
 from infra.local.server.write_scheduler import WriteScheduler
 
 Handler = Callable[[dict[str, Any], object], dict[str, Any]]
@@ -29,42 +30,55 @@ log = logging.getLogger("farthing")
 _MOST_IN_HAND = 128
 _MOST_CHARACTERS_IN_HAND = 1024 * 1024
 _WAIT_FOR_SLOW_CLIENT = 10.0
-_WAIT_FOR_LIVE_CLIENT = STALLED_SECONDS  # others wait behind it
+_WAIT_FOR_LIVE_CLIENT = STALLED_SECONDS  # other clients wait meanwhile
 _LAST_FRAMES_SECONDS = 1.0
+# Octets that are joined for one write.
+_LARGEST_WRITE = 256 * 1024
+# Messages of one client that are answered in a row before other clients have their turn.
+_MOST_AT_ONCE = 16
+# Live frames of one call that are handed to the loop together.
+_MOST_TOGETHER = 512
+_FINAL_TEXT, _FINAL_BINARY = 0x81, 0x82
+_SHORT, _MEDIUM = Struct(">BB").pack, Struct(">BBH").pack
+_LONG = Struct(">BBQ").pack
+_SHORTER_THAN_MEDIUM, _SHORTER_THAN_LONG = 126, 65536
 
 
-class Binary(bytes):
-    """A frame that goes out as binary; all other octets are text."""
-
-
-# What waits in a queue: octets, or a frame that is written when its turn has come.
+# An entry of a queue: octets, or a frame that is written when it is sent.
 Queued = bytes | NumberedFrame
 
 
+# Octets are looked for first: nearly all frames are octets, and an abstract class takes longer to
+# tell.
 def _queued(frame: Frame) -> Queued:
-    if isinstance(frame, NumberedFrame):
+    if isinstance(frame, bytes):
         return frame
-    return frame.encode() if isinstance(frame, str) else Binary(frame)
+    return frame.encode() if isinstance(frame, str) else frame
 
 
 def _size(frame: Queued) -> int:
-    return frame.size if isinstance(frame, NumberedFrame) else len(frame)
+    return len(frame) if isinstance(frame, bytes) else frame.size
 
 
 class Socket:
     """One client.
 
-    EVENTs of a connection run side by side and share commits; any other verb waits for what was
-    sent before it and holds back what comes after, so that a client sees its own messages in order.
+    EVENTs of a connection run in parallel and share commits. Every other verb waits for the earlier
+    messages, and later messages wait for it. So a client sees its own messages in order.
     """
 
     def __init__(
-        self, response: web.WebSocketResponse, transport: asyncio.Transport | None,
+        self, response: web.WebSocketResponse, drain: Callable[[], Awaitable[None]],
+        transport: asyncio.Transport | None,
         context: SocketContext, routes: dict[str, Handler], scheduler: WriteScheduler,
         workers: Workers, sync_workers: Workers, connections: "LocalConnections",
+        is_at_hand: Callable[[str, str], bool] = lambda _route, _body: False,
     ) -> None:  # fmt: skip
         self._response = response
+        self._drain = drain
         self._transport = transport
+        self._is_at_hand = is_at_hand
+        self._answered_at_once = 0
         self.context = context
         self._routes = routes
         self._scheduler = scheduler
@@ -73,7 +87,7 @@ class Socket:
         self._waiting: deque[tuple[str, Work, str | bytes]] = deque()
         # Whether the client has spoken Aether, or has said that it will.
         self.speaks_aether = False
-        self._in_hand = 0  # characters of messages that wait or run
+        self._in_hand = 0  # characters of waiting and running messages
         self._running = 0
         self._exclusive = False
         self._room = asyncio.Event()
@@ -83,26 +97,34 @@ class Socket:
         self._connections = connections
         self.line = Line(lambda: connections.cut_off(self))
         self._outgoing: deque[Queued] = deque()
-        self._to_send = asyncio.Event()
+        self._sending = False
+        self._unsent = 0  # bytes that were written while the client did not keep up
+        self._behind = asyncio.Event()
         self._all_sent = asyncio.Event()
         self._all_sent.set()
         self.closing = False
         self._goodbye: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
 
     async def take(self, body: str | bytes) -> None:
-        """Queue a message; waits while the client has too many in hand."""
+        """Queue a message. Waits while the client has too many unanswered messages."""
         if self.closing:
             return
         kind = aether_type(body)
-        self.speaks_aether = self.speaks_aether or kind is not None
+        self.speaks_aether = self.speaks_aether or bool(kind)
         route = route_key(body) if isinstance(body, str) else DEFAULT
         self._waiting.append((route, work_of(route, kind), body))
         self._in_hand += len(body)
         self._idle.clear()
         self._start()
+        if not self._running and not self._waiting:
+            self._idle.set()
         if not self._has_room():
             self._room.clear()
         await self._room.wait()
+        if self._answered_at_once >= _MOST_AT_ONCE:
+            self._answered_at_once = 0
+            await asyncio.sleep(0)
 
     def _has_room(self) -> bool:
         few = self._running + len(self._waiting) < _MOST_IN_HAND
@@ -118,10 +140,18 @@ class Socket:
             self._waiting.popleft()
             self._running += 1
             handler = self._routes.get(route) or self._routes["$default"]
-            event = self.context.event("MESSAGE", route, body)
-            self._runner(work).submit(
-                partial(handler, event, None), partial(self._finished, len(body))
-            )
+            call = partial(handler, self.context.event("MESSAGE", route, body), None)
+            if work is Work.READ and isinstance(body, str) and self._takes_no_time(route, body):
+                self._answered_at_once += 1
+                self._end(len(body), _result_of(call))
+            else:
+                self._runner(work).submit(call, partial(self._finished, len(body)))
+
+    def _takes_no_time(self, route: str, body: str) -> bool:
+        """Whether the message is answered here, in the loop's thread, which must not wait for a
+        client."""
+        has_room = not self.line.waiting and self._connections.backlog.has_room_for_one
+        return has_room and self._is_at_hand(route, body)
 
     def _runner(self, work: Work) -> WriteScheduler | Workers:
         if work is Work.WRITE:
@@ -130,20 +160,23 @@ class Socket:
         return self._workers if work is Work.READ else self._sync_workers
 
     def _finished(self, size: int, result: dict[str, Any] | None) -> None:
-        self._running -= 1
-        self._in_hand -= size
-        self._exclusive = False
-        if result is not None and "body" in result:
-            body = result["body"]
-            self._reply(Binary(b64decode(body)) if "isBase64Encoded" in result else body.encode())
+        self._end(size, result)
         self._start()
         if self._has_room():
             self._room.set()
         if not self._running and not self._waiting:
             self._idle.set()
 
+    def _end(self, size: int, result: dict[str, Any] | None) -> None:
+        self._running -= 1
+        self._in_hand -= size
+        self._exclusive = False
+        if result is not None and "body" in result:
+            body = result["body"]
+            self._reply(Binary(b64decode(body)) if "isBase64Encoded" in result else body.encode())
+
     async def finish(self) -> None:
-        """Wait for the messages in hand, and for the goodbye where there is one."""
+        """Wait for the unanswered messages, and for the close frame if one is sent."""
         await self._idle.wait()
         if self._goodbye is not None:
             await self._goodbye
@@ -155,39 +188,71 @@ class Socket:
             self._connections.cut_off(self)
 
     def send(self, frames: Iterable[Queued]) -> None:
-        """Queue frames, for which there is room; from the loop's thread."""
+        """Queue frames for which room was reserved. Called in the loop's thread."""
         if self.line.closed:
             return
         self._outgoing.extend(frames)
-        self._all_sent.clear()
-        self._to_send.set()
+        if self._outgoing and not self._sending:
+            self._sending = True
+            self._all_sent.clear()
+            # Later in this turn of the loop, so that all frames of this moment go out with one
+            # write.
+            self._loop.call_soon(self._write_while_taken)
 
-    async def write(self) -> None:
-        """Bring queued frames to the client until it is gone."""
-        while not self._response.closed:
-            await self._to_send.wait()
-            self._to_send.clear()
-            while self._outgoing:
-                frame = self._outgoing.popleft()
-                octets = _written(frame) if isinstance(frame, NumberedFrame) else frame
-                binary = isinstance(octets, Binary)
-                try:
-                    if octets is not None:
-                        opcode = WSMsgType.BINARY if binary else WSMsgType.TEXT
-                        await self._response.send_frame(octets, opcode)
-                except ConnectionError:
-                    return
-                self._connections.backlog.give_back(self.line, _size(frame))
+    def _write_while_taken(self) -> None:
+        """Write queued frames as long as the client keeps up."""
+        if self._write_some():
+            self._behind.set()
+        elif self._outgoing:
+            self._loop.call_soon(self._write_while_taken)  # other clients have their turn
+        else:
+            self._sending = False
             self._all_sent.set()
 
+    def _write_some(self) -> bool:
+        """Write some of the queued frames. Returns whether the client does not keep up."""
+        parts: list[bytes] = []
+        octets = size = 0
+        while self._outgoing and octets < _LARGEST_WRITE:
+            frame = self._outgoing.popleft()
+            size += _size(frame)
+            written = frame if isinstance(frame, bytes) else _written(frame)
+            if written is not None:
+                octets += len(written)
+                parts += (_head(written), written)
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._response.closed:
+            return False
+        transport.write(b"".join(parts))
+        if transport.get_write_buffer_size() > transport.get_write_buffer_limits()[1]:
+            self._unsent = size
+            return True
+        self._connections.backlog.give_back(self.line, size)
+        return False
+
+    async def write(self) -> None:
+        """Write further frames whenever the client has caught up, until the client is gone."""
+        while not self._response.closed:
+            await self._behind.wait()
+            self._behind.clear()
+            try:
+                await self._drain()
+            except ConnectionError:
+                return
+            self._connections.backlog.give_back(self.line, self._unsent)
+            self._unsent = 0
+            self._write_while_taken()
+
     def drop(self) -> None:
-        """Hang up without the frames that wait; from the loop's thread."""
+        """Disconnect without sending the waiting frames. Called in the loop's thread."""
         self._outgoing.clear()
+        self._unsent = 0
         self._all_sent.set()
         self.close(WSCloseCode.POLICY_VIOLATION)
 
     def close(self, code: int = WSCloseCode.GOING_AWAY) -> "asyncio.Task[None]":
-        """Take no more messages, answer those in hand, and hang up; from the loop's thread."""
+        """Accept no more messages, answer the accepted ones, and disconnect. Called in the loop's
+        thread."""
         self.closing = True
         self._connections.backlog.end(self.line)
         if self._goodbye is None:
@@ -199,13 +264,32 @@ class Socket:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._all_sent.wait(), _LAST_FRAMES_SECONDS)
         await self._response.close(code=code, drain=False)
-        # A transport that is merely closed would wait for ever for a client that does not read.
+        # A closed transport would wait forever for a client that does not read.
         if self._transport is not None:
             self._transport.abort()
 
 
+def _head(payload: bytes) -> bytes:
+    """The octets before the payload of a frame (RFC 6455, section 5.2)."""
+    first = _FINAL_BINARY if type(payload) is Binary else _FINAL_TEXT
+    length = len(payload)
+    if length < _SHORTER_THAN_MEDIUM:
+        return _SHORT(first, length)
+    if length < _SHORTER_THAN_LONG:
+        return _MEDIUM(first, 126, length)
+    return _LONG(first, 127, length)
+
+
+def _result_of(call: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+    try:
+        return call()
+    except Exception:
+        log.exception("a handler failed")
+        return None
+
+
 def _written(frame: NumberedFrame) -> bytes | None:
-    """The octets of a frame whose turn has come, None if it cannot be sent any more."""
+    """The octets of a frame that is sent now, or None if it can no longer be sent."""
     try:
         made = frame.write()
     except Exception:
@@ -218,21 +302,25 @@ class LocalConnections:
     """The port to the clients of this process (see `ports.connections`)."""
 
     carries_replies = True
+    frames_fail_alone = False
 
     def __init__(
         self,
-        mailbox: Mailbox,
+        mailbox: OwnMailbox,
         backlog: Backlog,
         scheduler: WriteScheduler,
         meter: Meter,
         workers: int,
+        step_aside: Callable[[], bool] = lambda: False,
     ) -> None:
         self._mailbox = mailbox
         self.backlog = backlog
         self._scheduler = scheduler
         self._meter = meter
         self._sockets: dict[str, Socket] = {}
-        # Threads that wait for slow clients are taken from everyone else: half of them, at most.
+        # At most half of the threads may wait for slow clients, because all other clients need
+        # threads too. Further ones wait only if spare threads take their places.
+        self._step_aside = step_aside
         self._patience = threading.BoundedSemaphore(max(1, workers // 2))
 
     def add(self, socket: Socket) -> None:
@@ -262,13 +350,15 @@ class LocalConnections:
             return Delivery.GONE
         batch = [_queued(frame) for frame in frames]
         if self.backlog.take_together(socket.line, sum(map(_size, batch))):
-            self._mailbox.put(lambda: socket.send(batch))
+            if self._mailbox.is_inside():
+                socket.send(batch)
+            else:
+                self._mailbox.put(lambda: socket.send(batch))
             return Delivery.DELIVERED
         outgoing = _Outgoing(self._mailbox)
-        take = self._take_live if live else self._take_patiently
         delivery = Delivery.DELIVERED
         for frame in batch:
-            delivery = self._post(connection_id, frame, outgoing, take)
+            delivery = self._post(connection_id, frame, outgoing, live=live)
             if delivery is not Delivery.DELIVERED:
                 break
         outgoing.flush()
@@ -280,41 +370,47 @@ class LocalConnections:
         for connection_id, frame in frames:
             if connection_id in troubles:
                 continue
-            delivery = self._post(connection_id, _queued(frame), outgoing, self._take_live)
+            delivery = self._post(connection_id, _queued(frame), outgoing, live=True)
             if delivery is not Delivery.DELIVERED:
                 troubles[connection_id] = delivery
         outgoing.flush()
         return troubles
 
     def _post(
-        self, connection_id: str, frame: Queued, outgoing: "_Outgoing",
-        take: Callable[[Line, int], bool],
-    ) -> Delivery:  # fmt: skip
+        self, connection_id: str, frame: Queued, outgoing: "_Outgoing", *, live: bool
+    ) -> Delivery:
         socket = self._sockets.get(connection_id)
         if socket is None or socket.closing:
             return Delivery.GONE
-        if not self.backlog.take(socket.line, _size(frame)):
-            outgoing.flush()  # what we have queued ourselves may be all that is in the way
-            if not take(socket.line, _size(frame)):
-                return Delivery.SLOW
+        line, size = socket.line, _size(frame)
+        if not self.backlog.take(line, size):
+            outgoing.flush()  # our own queued frames may be the only obstacle
+            if not (self._take_live(line, size) if live else self._take_patiently(line, size)):
+                # A live event has no answer that could tell the client to try again.
+                is_at_fault = live or not self.backlog.is_filled_by_others(line, size)
+                return Delivery.SLOW if is_at_fault else Delivery.BUSY
         outgoing.add(socket, frame)
         return Delivery.DELIVERED
 
     def _take_live(self, line: Line, size: int) -> bool:
-        if self._scheduler.is_inside():
-            return False  # all who write would wait
+        if self._scheduler.is_inside() or self._mailbox.is_inside():
+            return False  # all other writers would wait
         return self.backlog.take_in_time(line, size, _WAIT_FOR_LIVE_CLIENT)
 
     def _take_patiently(self, line: Line, size: int) -> bool:
-        if self._scheduler.is_inside() or not self._patience.acquire(blocking=False):
+        if self._mailbox.is_inside() or self._scheduler.is_inside():
+            return False  # all others would wait
+        is_counted = self._patience.acquire(blocking=False)
+        if not is_counted and not self._step_aside():
             return False
         try:
             return self.backlog.take_in_time(line, size, _WAIT_FOR_SLOW_CLIENT)
         finally:
-            self._patience.release()
+            if is_counted:
+                self._patience.release()
 
     def cut_off(self, socket: Socket) -> None:
-        """Disconnect a client that others would have to wait for; from any thread."""
+        """Disconnect a client that others would have to wait for. Any thread may call this."""
         self._meter.count(Metric.CLIENTS_TOO_SLOW)
         socket.closing = True
         self._mailbox.put(socket.drop)
@@ -327,18 +423,23 @@ class LocalConnections:
 
 
 class _Outgoing:
-    """Frames of one call, handed to the loop together."""
+    """The frames of one call, which are passed to the loop together."""
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
         self._queues: dict[Socket, list[Queued]] = {}
+        self._frames = 0
 
     def add(self, socket: Socket, frame: Queued) -> None:
         self._queues.setdefault(socket, []).append(frame)
+        self._frames += 1
+        if self._frames >= _MOST_TOGETHER:  # the first clients do not wait for the last ones
+            self.flush()
 
     def flush(self) -> None:
         if self._queues:
             queues, self._queues = self._queues, {}
+            self._frames = 0
 
             def send() -> None:
                 for socket, batch in queues.items():

@@ -1,6 +1,6 @@
-"""Does what DynamoDB Streams and event source mappings do: hands changes to handlers, in order, at
-least once, with retries. A record that keeps failing is skipped, unless the consumer may skip
-none."""
+"""The work of DynamoDB Streams and event source mappings: passes changes to handlers, in order, at
+least once, with retries. A record that keeps failing is skipped, unless the consumer never skips a
+record."""
 
 import logging
 import threading
@@ -10,8 +10,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from farthing.store.sqlite import OutboxChange, SqliteEngine
-from farthing.store.streams import records_of
+from farthing.store.sqlite import SqliteEngine
+from farthing.store.sqlite_outbox import OutboxChange
+from farthing.store.streams import Record
 from farthing.surface import Stream
 
 log = logging.getLogger("farthing")
@@ -23,9 +24,12 @@ _FIRST_WAIT = 0.05
 _LONGEST_WAIT = 5.0
 _ARN_PREFIX = "arn:aws:dynamodb:local:000000000000:table/farthing-"
 _BATCHES_KEPT = 4
+# Changes that a consumer handles before its position is stored. After a crash, it gets at most so
+# many of them again.
+_STORED_EVERY = 256
 
 Handler = Callable[[dict[str, Any], object], dict[str, Any]]
-# Runs something elsewhere and waits for it.
+# Runs a function in another thread and waits for the result.
 Run = Callable[[Callable[[], Any]], Any]
 
 
@@ -35,11 +39,11 @@ def here(work: Callable[[], Any]) -> Any:
 
 class _Delivery(NamedTuple):
     change: OutboxChange
-    record: dict[str, Any]  # the same as a handler gets it
+    record: Record  # the change in the form that handlers get
 
 
 class _Outbox:
-    """Batches of the outbox, read once for all consumers that are at the same place."""
+    """Batches of the outbox, read once for all consumers at the same position."""
 
     def __init__(self, engine: SqliteEngine) -> None:
         self._engine = engine
@@ -51,8 +55,8 @@ class _Outbox:
             batch = self._batches.get(sequence)
             if batch is None:
                 changes = self._engine.stream_after(sequence, _BATCH)
-                records = records_of(changes, _ARN_PREFIX, created=time.time())["Records"]
-                batch = list(map(_Delivery, changes, records))
+                now = time.time()
+                batch = [_Delivery(each, Record(each, _ARN_PREFIX, now)) for each in changes]
                 if batch:
                     self._batches[sequence] = batch
                 while len(self._batches) > _BATCHES_KEPT:
@@ -61,19 +65,22 @@ class _Outbox:
 
 
 class StreamPump:
-    """Drives each consumer from the outbox, in a thread of its own or, where `runners` names one,
-    through that."""
+    """Passes changes from the outbox to each consumer, in a thread of its own. `runners` can name
+    another way to run a consumer. `announced` turns the function that wakes the consumers into the
+    one that the engine calls after a commit."""
 
     def __init__(
         self,
         engine: SqliteEngine,
         consumers: Mapping[Stream, Handler],
         runners: Mapping[str, Run] = MappingProxyType({}),
+        announced: Callable[[Callable[[], None]], Callable[[], None]] = lambda changed: changed,
     ) -> None:
         self._engine = engine
         self._outbox = _Outbox(engine)
         names = [stream.function for stream in consumers]
         self._runners = runners
+        self._given_up = dict.fromkeys(names, 0)
         self._stopping = threading.Event()
         self._moved = threading.Condition()
         self._wake = {name: threading.Event() for name in names}
@@ -85,50 +92,70 @@ class StreamPump:
             )
             for stream in consumers
         }
+        self._stored = dict(self._position)
         self._threads = [
             threading.Thread(target=self._run, args=consumer, name=f"stream-{consumer[0].function}")
             for consumer in consumers.items()
         ]
-        engine.on_change(self._changed)
+        engine.on_change(announced(self._changed))
 
     def catch_up(self, name: str, seconds: float) -> None:
-        """Wait until a consumer has handled what there is now; not longer than so many seconds."""
+        """Wait until a consumer has handled all present changes, at most for `seconds`."""
         end = self._engine.stream_end()
         with self._moved:
             self._moved.wait_for(lambda: self._position[name] >= end, seconds)
 
+    def behind(self) -> dict[str, int]:
+        """The number of changes that each consumer has not handled yet."""
+        end = self._engine.stream_end()
+        return {name: max(0, end - position) for name, position in self._position.items()}
+
+    def given_up(self) -> dict[str, int]:
+        """The number of changes that each consumer has skipped since the start."""
+        return dict(self._given_up)
+
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
-        self._changed()  # what an earlier run left behind
+        self._changed()  # changes that an earlier run has left
 
     def stop(self) -> None:
-        """Hand over what is there, and end."""
+        """Pass on the present changes, and stop."""
         self._stopping.set()
         self._changed()
         for thread in self._threads:
             thread.join()
+        self._store_positions()
+
+    def _store_positions(self) -> None:
+        self._stored = dict(self._position)
+        self._engine.stream_advance(self._stored)
 
     def _changed(self) -> None:
         for wake in self._wake.values():
-            wake.set()
+            if not wake.is_set():
+                wake.set()
 
     def _run(self, stream: Stream, handler: Handler) -> None:
         name = stream.function
         while True:
-            # Another process may write to the same data, an import say, and cannot wake us.
-            self._wake[name].wait(_POLL_SECONDS)
+            # Another process, such as an import, may write to the same data, and cannot wake us.
+            if not self._wake[name].wait(_POLL_SECONDS) and self._position != self._stored:
+                self._store_positions()
+            if stream.pause_seconds:
+                self._stopping.wait(stream.pause_seconds)
             self._wake[name].clear()
             try:
                 while self._hand_over(stream, handler):
                     pass
-            except Exception:  # with the next change or poll it is tried again
+            except Exception:  # tried again with the next change or poll
                 log.exception("a consumer cannot read its stream", extra={"consumer": name})
             if self._stopping.is_set():
                 return
 
     def _hand_over(self, stream: Stream, handler: Handler) -> bool:
-        """Hand over one batch; whether there may be more."""
+        """Pass on one batch. Returns whether there may be more. If not, the next change wakes this
+        consumer."""
         name = stream.function
         run = self._runners.get(name, here)
         batch: list[_Delivery] = run(lambda: self._outbox.after(self._position[name]))
@@ -140,12 +167,14 @@ class StreamPump:
         with self._moved:
             self._position[name] = batch[-1].change.sequence
             self._moved.notify_all()
-        self._engine.stream_advance(self._position)
-        return True
+        if self._position[name] - self._stored[name] >= _STORED_EVERY:
+            self._store_positions()
+        # Another consumer may have read the batch, and further changes have come since.
+        return len(batch) >= _BATCH or self._engine.stream_goes_on(self._position[name])
 
     def _handle(self, stream: Stream, handler: Handler, batch: Sequence[_Delivery]) -> bool:
-        """Whether the consumer has taken the batch. One that never skips a change may not have,
-        when the server stops."""
+        """Whether the consumer has handled the batch. It may not have if it never skips a change
+        and the server stops."""
         name, patient = stream.function, stream.never_skips
         attempt, run = 0, self._runners.get(name, here)
         while batch:
@@ -161,18 +190,21 @@ class StreamPump:
             else:
                 given_up = {"consumer": name, "change": batch[0].change.sequence}
                 log.error("a consumer gives up on a change", extra=given_up)
+                self._given_up[name] += 1
                 batch, attempt = batch[1:], 0
         return True
 
 
 def _first_failure(handler: Handler, batch: Sequence[_Delivery]) -> int | None:
-    """The index of the first change that the handler could not take."""
+    """The index of the first change that the handler could not handle."""
     records = [each.record for each in batch]
     try:
         failures = handler({"Records": records}, None)["batchItemFailures"]
     except Exception:
         log.exception("a stream handler failed")
         return 0
+    if not failures:
+        return None
     failed = {failure["itemIdentifier"] for failure in failures}
     numbers = [record["dynamodb"]["SequenceNumber"] for record in records]
     return next((index for index, number in enumerate(numbers) if number in failed), None)

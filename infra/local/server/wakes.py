@@ -1,8 +1,8 @@
-"""Wakes of paid subscriptions on one machine: a queue in the process, in front of the very function
-that takes the queue's messages in the cloud.
+"""Wakes of paid subscriptions on one machine: a queue in the process, in front of the function that
+takes the queue's messages in the cloud.
 
-Each subscription is served by one call at a time. What the process has not served when it ends is
-woken at the next start.
+Each subscription is served by one call at a time. Subscriptions that were not served before the
+process ended are woken at the next start.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ class LocalWakes:
         self._mailbox = mailbox
         self._handler: Handler | None = None
         self._waiting: deque[Key] = deque()
-        self._known: set[Key] = set()  # those that wait
-        self._served: dict[Key, bool] = {}  # under way, and whether they are woken once more
+        self._known: set[Key] = set()  # the keys that wait
+        self._served: dict[Key, bool] = {}  # keys under way, and whether to wake them again
         self._failures: dict[Key, int] = {}
         self._is_stopping = False
 
@@ -72,13 +72,13 @@ class LocalWakes:
 
     def _done(self, key: Key, result: Any) -> None:
         again = self._served.pop(key)
-        if result is None:  # it has failed, which is logged
+        if result is None:  # the call failed; the scheduler has logged the error
             failures = self._failures.get(key, 0) + 1
             self._failures[key] = failures
             if failures < _ATTEMPTS:
                 self._take(key, float(2**failures))
             else:
-                log.error("a paid subscription could not be served: it waits for its next wake")
+                log.error("a paid subscription could not be served, and waits for its next wake")
                 self._failures.pop(key)
         else:
             self._failures.pop(key, None)

@@ -1,14 +1,18 @@
 """HTTP requests on one machine: each goes to the handler that API Gateway would call for it."""
 
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from importlib import import_module
 from typing import Any
 
 from aiohttp import web
 
 from farthing import surface
+from farthing.handlers import runtime
 from farthing.handlers.unmatched import answer_unmatched
+from farthing.handlers.web import parameter
 from farthing.ports.http import shows_token
+from farthing.relay.moderation import settings_in_force
 from farthing.settings import Settings
 from infra.local.server.client_address import address_of, is_forwarded, peer_of
 from infra.local.server.gateway import http_answer, http_event
@@ -19,13 +23,15 @@ from infra.local.server.sockets import Handler
 from infra.local.server.workers import Runner, run_in
 from infra.web import pages
 
-# The route whose answer stays open, and what answers it: None if the handler is to.
+# The route whose answer stays open. Its function returns None if the handler is to answer.
 STREAM = "GET /v1/stream"
 Stream = Callable[[web.BaseRequest, dict[str, Any]], Awaitable[web.StreamResponse | None]]
 
 
-# A stream begins with what is stored after this: what was stored before must have its number.
+# A stream starts with events stored after this request: earlier events must have their numbers.
 SUBSCRIBE = "POST /v1/subscriptions"
+# The streams of a subscription end with it.
+UNSUBSCRIBE = "DELETE /v1/subscriptions/{id+}"
 
 
 def _nothing() -> None: ...
@@ -37,8 +43,8 @@ def load_handler(function: str) -> Handler:
 
 
 class WebRoutes:
-    """The handlers of all HTTP routes. Those that write run in the scheduler of
-    writes, others in the workers."""
+    """The handlers of all HTTP routes. Handlers that write run in the write scheduler, others in
+    the workers."""
 
     def __init__(
         self,
@@ -48,9 +54,11 @@ class WebRoutes:
         meter: LocalMeter,
         stream: Stream,
         before_subscription: Callable[[], object],
+        after_unsubscribing: Callable[[str], object],
     ) -> None:
         self._stream = stream
         self._before = {SUBSCRIBE: before_subscription}
+        self._after_unsubscribing = after_unsubscribing
         self._settings = settings
         self._runners = {surface.Work.WRITE: scheduler}
         self._workers = workers
@@ -67,12 +75,12 @@ class WebRoutes:
             return await self._answer_locally(request, path)
         page = pages.BY_PATH.get(path)
         if page is not None and method in ("GET", "HEAD") and _wants_page(request, page):
-            return self._page(page)
+            return await self._page(page)
         found = surface.match(method, path)
         body = await body_of(request, self._settings)
         key, parameters = (found.key, found.parameters) if found else (surface.DEFAULT, None)
         event = http_event(
-            method, request.path, request.query_string, request.headers, body,
+            method, request.path, request.rel_url.raw_query_string, request.headers, body,
             request[CLIENT], key, parameters,
         )  # fmt: skip
         if key == STREAM and self._settings.aether:
@@ -83,12 +91,18 @@ class WebRoutes:
         work = found.route.work if found else surface.Work.READ
         runner = self._runners.get(work, self._workers)
         before = self._before.get(key, _nothing)
-        return _response(await run_in(runner, lambda: (before(), handler(event, None))[1]))
+        response = _response(await run_in(runner, lambda: (before(), handler(event, None))[1]))
+        if key == UNSUBSCRIBE and response.status == HTTPStatus.OK:
+            self._after_unsubscribing(parameter(event, "id"))
+        return response
 
-    def _page(self, page: pages.StaticFile) -> web.Response:
+    async def _page(self, page: pages.StaticFile) -> web.Response:
         text = page.read()
         if page.is_template:
-            text = pages.fill(text, pages.facts(self._settings))
+            # With the name that the operator has set meanwhile, also where scripts are off.
+            settings = await run_in(self._workers, lambda: settings_in_force(runtime.agent()))
+            facts = pages.facts(settings, searches=runtime.agent().search.is_on)
+            text = pages.fill(text, facts)
         headers = pages.security_headers(self._settings.http_url.replace("http", "ws", 1)) | {
             "Content-Type": page.media_type,
             "Cache-Control": pages.cache_header(page),
@@ -105,20 +119,22 @@ class WebRoutes:
         return web.Response(body=text, headers={"Content-Type": self._meter.MEDIA_TYPE})
 
     def _may_read_metrics(self, request: web.BaseRequest) -> bool:
-        """They show the revenue. Programs on this machine may read them, and whoever has the
-        token. A proxy here speaks for others, and a browser here obeys the pages of others."""
+        """Whether a request may read the metrics, which show the revenue: with the token, or from a
+        program on this machine. A proxy or browser on this machine may act for others, so their
+        requests need the token."""
         shown = request.headers.get("Authorization", "")
         if shows_token(shown, self._settings.metrics_token):
             return True
         address = address_of(peer_of(request.transport))
         by_other = is_forwarded(request.headers) or "Origin" in request.headers
         is_here = address is not None and address.is_loopback and not by_other
-        # A page of another host name that leads to this machine sends that name.
+        # A foreign page whose host name resolves to this machine sends that name as Host.
         return is_here and is_own_name(request, self._settings)
 
 
 def _wants_page(request: web.BaseRequest, page: pages.StaticFile) -> bool:
-    """Only browsers ask for HTML at the root; everybody else wants the information document."""
+    """Whether to send the page: at the root, only browsers ask for HTML. Other clients get the
+    information document there."""
     accepted = request.headers.get("Accept", "")
     return page.path != "/" or ("text/html" in accepted and "nostr+json" not in accepted)
 

@@ -1,6 +1,7 @@
-"""Threads that run handlers, as Lambda's containers do, and bring their results to the event loop.
+"""Threads that run handlers, as Lambda's containers do, and pass results to the event loop.
 
-A pool of our own: results of many calls wake the loop once, which an executor's futures do not.
+This pool wakes the loop once for the results of many calls. An executor's futures would wake it for
+each.
 """
 
 import asyncio
@@ -20,6 +21,14 @@ class Mailbox(Protocol):
     def put(self, call: Callable[[], object]) -> None: ...
 
 
+class OwnMailbox(Mailbox, Protocol):
+    """A mailbox that knows the thread of its owner."""
+
+    def is_inside(self) -> bool:
+        """Whether the caller runs in the event loop's thread."""
+        ...
+
+
 class LoopMailbox:
     """Calls for the event loop from other threads, many for one wake-up."""
 
@@ -28,6 +37,10 @@ class LoopMailbox:
         self._calls: deque[Callable[[], object]] = deque()
         self._awake = False
         self._mutex = threading.Lock()
+        self._thread = threading.get_ident()
+
+    def is_inside(self) -> bool:
+        return threading.get_ident() == self._thread
 
     def put(self, call: Callable[[], object]) -> None:
         self._calls.append(call)
@@ -51,7 +64,7 @@ class Runner(Protocol):
 
 
 async def run_in(runner: Runner, work: Callable[[], Any]) -> Any:
-    """Have a runner do something, and wait for its result."""
+    """Run `work` in a runner, and wait for the result."""
     finished: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def done(result: Any) -> None:
@@ -69,8 +82,8 @@ class _Aside(threading.local):
 
 
 class Workers:
-    """So many threads take jobs. A job that steps aside goes on, and a spare thread takes jobs in
-    its thread's place until it is done."""
+    """A number of threads that run jobs. A job may step aside: it goes on in its thread, and a
+    spare thread takes the place of that thread until the job is done."""
 
     def __init__(self, number: int, mailbox: LoopMailbox, spare: int = 0) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -93,8 +106,8 @@ class Workers:
         return await run_in(self, work)
 
     def step_aside(self) -> bool:
-        """Let a spare thread take the caller's place until the caller's job is done. False if all
-        spare threads are at work already."""
+        """Let a spare thread take the caller's place until the caller's job is done. Returns False
+        if no spare thread is free."""
         if threading.current_thread() not in self._threads or self._aside.is_set:
             return True
         if not self._spare.acquire(blocking=False):
@@ -126,7 +139,7 @@ class Workers:
         self._mailbox.put(lambda: done(result))
 
     def stop(self) -> None:
-        """Finish what is queued, and end."""
+        """Finish the queued jobs, and end the threads."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

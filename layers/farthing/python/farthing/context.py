@@ -1,7 +1,7 @@
-"""The agent: its settings, what it keeps, and its ways to the outside, put together once.
+"""The agent: its settings, its store and its ports, assembled once.
 
-Verbs take it as their first argument. In Lambda it is made from the environment at the first call;
-the local server and the tests install their own.
+Every verb takes the agent as its first argument. In Lambda the first call makes it from the
+environment; the local server and the tests install their own.
 """
 
 import time
@@ -11,29 +11,33 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from farthing.nostr.events import Event
+from farthing.ports.broadcast_wakes import BroadcastWakes, NoBroadcastWakes
 from farthing.ports.connections import Connections
+from farthing.ports.figures import Figures, NoFigures
 from farthing.ports.meter import Meter, NoMeter
 from farthing.ports.outbound import NoOutbound, Outbound
 from farthing.ports.recipients import NoRecipientQueue, RecipientQueue
 from farthing.ports.relays import NoRelays, Relays
 from farthing.ports.search import NoSearch, Search
-from farthing.ports.slow_lane import OpenRoad, SlowLane
+from farthing.ports.slow_lane import NoSlowLane, SlowLane
 from farthing.ports.wakes import NoWakes, Wakes
 from farthing.settings import Settings
+from farthing.store.answers import ReaderProcesses
 from farthing.store.changes import ChangeLog, Numberer
 from farthing.store.events import EventStore
-from farthing.store.ledger import Ledger
 from farthing.store.planner import Reader
+from farthing.store.recall import Recall
 from farthing.store.sessions import Sessions
 from farthing.store.spaces import NOSTR, E, Space
 from farthing.store.subscriptions import Subscriptions
 from farthing.store.table import Engine
 
-# Each is loaded by whoever uses it: a function's cold start pays for every import.
+# Each is imported where it is used, because every import makes a function's cold start slower.
 if TYPE_CHECKING:
     from farthing.store.credits import CreditLimits
     from farthing.store.cursors import Cursors
     from farthing.store.feeds import Feeds
+    from farthing.store.ledger import Ledger
     from farthing.store.outbox import Outbox
     from farthing.store.outgoing_subscriptions import OutgoingSubscriptions
     from farthing.store.paid_subscriptions import PaidSubscriptions
@@ -48,14 +52,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Kept(Generic[E]):
-    """What is kept of one space: its events, the way to find them, and their numbers."""
+    """The stored events of one space: the events, their index, and their numbers."""
 
     events: EventStore[E]
     reader: Reader[E]
     changes: ChangeLog
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Agent:
     settings: Settings
     engine: Engine
@@ -64,26 +68,34 @@ class Agent:
     meter: Meter = field(default_factory=NoMeter)
     relays: Relays = field(default_factory=NoRelays)
     wakes: Wakes = field(default_factory=NoWakes)
+    broadcast_wakes: BroadcastWakes = field(default_factory=NoBroadcastWakes)
     recipients: RecipientQueue = field(default_factory=NoRecipientQueue)
     search: Search = field(default_factory=NoSearch)
+    figures: Figures = field(default_factory=NoFigures)
     clock: Callable[[], float] = time.time
     # Waits before another attempt. On one machine, other handlers run meanwhile.
     sleep: Callable[[float], None] = time.sleep
-    # Where large requests wait for their turn.
-    slow_lane: SlowLane = field(default_factory=OpenRoad)
-    # Where events get their numbers in the commit that stores them.
+    # The queue in which large requests wait for their turn.
+    slow_lane: SlowLane = field(default_factory=NoSlowLane)
+    # Numbers events in the commit that stores them: on one machine only.
     numbering: Numberer | None = None
+    # The cache of recent reads, if the engine reports every write.
+    recall: Recall | None = None
+    # The number of the last change in the stream of events: on one machine only.
+    stream_end: Callable[[], int] = lambda: 0
+    # Other processes that can read the store.
+    reader_processes: ReaderProcesses | None = None
     # Whether messages of a connection are handled in the order in which they were sent.
     in_order: bool = False
-    # Whether nobody else serves the same peers: what this process counts is then all there is.
+    # Whether this is the only process that serves the peers, so that its own counts are complete.
     alone: bool = False
 
-    # What packages above this one keep for an agent, by the function that makes it.
+    # Caches and counters of the packages above this one, by the function that makes each.
     _parts: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)
 
     def part(self, make: Callable[["Agent"], T]) -> T:
-        """What `make` returns for this agent, made once. So a package keeps a cache or a counter
-        for each agent without this module knowing of the package."""
+        """The result of `make` for this agent, made once. So a package can keep a cache or a
+        counter for each agent, and this module does not know the package."""
         found = self._parts.get(make)
         if found is None:
             found = self._parts.setdefault(make, make(self))
@@ -100,7 +112,7 @@ class Agent:
 
     @property
     def now_ns(self) -> int:
-        """Nanoseconds, as exact as the clock is."""
+        """The time in nanoseconds, with the precision of the clock."""
         return int(self.clock() * 1_000_000) * 1000
 
     @cached_property
@@ -108,18 +120,19 @@ class Agent:
         return {}
 
     def kept(self, space: Space[E]) -> "Kept[E]":
-        """The events of a space, made once."""
+        """The stored events of a space, made once."""
         found: Kept[E] | None = self._kept.get(space)
         if found is None:
-            events = EventStore(self.engine, space, clock=self.clock)
-            reader = Reader(self.engine, events, self.settings.max_scan)
+            events = EventStore(self.engine, space, clock=self.clock, recall=self.recall)
+            processes = self.reader_processes if space is NOSTR else None
+            reader = Reader(self.engine, events, self.settings.max_scan, processes)
             made = Kept(events, reader, ChangeLog(self.engine, space))
             found = self._kept.setdefault(space, made)
         return found
 
     @property
     def events(self) -> EventStore[Event]:
-        """The Nostr events, as in `kept`."""
+        """The stored Nostr events."""
         return self.kept(NOSTR).events
 
     @property
@@ -131,7 +144,9 @@ class Agent:
         return self.kept(NOSTR).changes
 
     @cached_property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> "Ledger":
+        from farthing.store.ledger import Ledger
+
         return Ledger(self.engine)
 
     @cached_property
@@ -204,8 +219,9 @@ class Agent:
         return Subscriptions(
             self.engine,
             self.settings.connection_seconds,
-            self.settings.max_parsed_bytes,
+            self.settings.max_parsed_bytes // 2,
             in_order=self.in_order,
+            stream_end=self.stream_end,
         )
 
     @cached_property

@@ -19,15 +19,16 @@ DEFAULT_FUNCTION = "info"
 
 
 class Work(Enum):
-    """What a call does, so that one machine can run it where it delays nobody else."""
+    """The kind of work of a call, so that one machine can run the call where it delays no other."""
 
-    READ = "read"  # a thread is soon done with it
-    WRITE = "write"  # ends with a commit, which many calls share
+    READ = "read"  # short: a thread runs it
+    WRITE = "write"  # ends with a commit, and many calls can share one
     LONG = "long"  # may take seconds
 
 
 class Route(NamedTuple):
-    """One HTTP route. Parameters in the path stand in braces and match one segment."""
+    """One HTTP route. Parameters in the path are in braces and match one segment. A last parameter
+    with a plus matches the whole rest of the path."""
 
     method: str
     path: str
@@ -37,7 +38,7 @@ class Route(NamedTuple):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods that the route serves: whoever may GET may also ask for the HEAD."""
+        """The methods that the route serves: GET includes HEAD."""
         return ("GET", "HEAD") if self.method == "GET" else (self.method,)
 
     @property
@@ -53,11 +54,12 @@ ROUTES = (
     Route("POST", "/ilp", "ilp", "ILP packet from a peer (RFC 0035)", Work.WRITE),
     Route("POST", "/v1/quotes", "quotes",
           "price of an event or of a kind and a size, or a payment into a purse"),
+    Route("GET", "/v1/routes", "routes", "peers and routes from here, with fees, for the page"),
     Route("POST", "/v1/events", "events",
           "store an event that is free or paid from a purse (NIP-98), or learn its price",
           Work.WRITE),
     Route("POST", "/v1/subscriptions", "subscriptions", "subscribe to Aether events, for a stream"),
-    Route("DELETE", "/v1/subscriptions/{id}", "subscriptions", "end a subscription by HTTP"),
+    Route("DELETE", "/v1/subscriptions/{id+}", "subscriptions", "end a subscription by HTTP"),
     Route("GET", "/v1/stream", "stream", "events of a subscription, as server-sent events"),
     Route("GET", "/purse", "purse", "page about purses: how to pay in advance"),
     Route("GET", "/purse/{key}", "purse",
@@ -65,6 +67,11 @@ ROUTES = (
     Route("GET", "/.well-known/pay", "purse", "payment pointer of the owner's purse (SPSP)"),
     Route("GET", "/v1/purses/{key}", "purses",
           "what a purse holds, for its own key and the owner (NIP-98)"),
+    Route("GET", "/v1/purses/{key}/subscriptions", "paid_subscriptions",
+          "paid subscriptions of a key, for the key and the owner (NIP-98)"),
+    Route("DELETE", "/v1/purses/{key}/subscriptions", "paid_subscriptions",
+          "end the paid subscription that `?id=` names; its credit goes to the purse (NIP-98)",
+          Work.WRITE),
     Route("POST", "/v1/purses/{key}/credits", "credits",
           "payment processor reports a payment into a purse"),
     Route("GET", "/v1/operator", "operator", "figures for the operator's console (NIP-98)"),
@@ -83,14 +90,14 @@ class Message(NamedTuple):
     function: str
     work: Work = Work.READ
     # Whether the handler's body goes back to the client as a frame. Only for verbs that always have
-    # an answer: API Gateway makes an empty frame of a body that is missing. Others post theirs.
+    # an answer: API Gateway makes an empty frame of a missing body. Other verbs post their answers.
     answered: bool = False
 
 
 MESSAGES = (
     Message(CONNECT, "connect"),
     Message(DISCONNECT, "disconnect"),
-    # Where the verb cannot be told from the body, any verb may come here.
+    # API Gateway sends every message here whose verb it cannot read from the body.
     Message(DEFAULT, "default", Work.LONG),
     Message(Verb.EVENT.value, "event", Work.WRITE, answered=True),
     Message(Verb.REQ.value, "req"),
@@ -104,7 +111,7 @@ MESSAGES = (
 )
 
 
-# The routes whose handlers answer by what they return.
+# The routes whose handlers return their answers.
 ANSWERED = frozenset(message.key for message in MESSAGES if message.answered)
 
 
@@ -126,6 +133,8 @@ class Stream(NamedTuple):
     never_skips: bool = False
     # On one machine: records from before the start are of no use, because they are for connections.
     for_connections: bool = False
+    # On one machine: how long the consumer waits after the first new record, for more to come.
+    pause_seconds: float = 0
     work: Work = Work.READ
 
     @property
@@ -139,16 +148,17 @@ class Stream(NamedTuple):
 STREAMS = (
     Stream("fanout", Table.EVENTS, patience_minutes=5, from_beginning=False, parallel=4,
            for_connections=True),
-    Stream("sequencer", Table.EVENTS, patience_minutes=60, never_skips=True, work=Work.WRITE),
+    Stream("sequencer", Table.EVENTS, patience_minutes=60, never_skips=True,
+           pause_seconds=0.01, work=Work.WRITE),
     Stream("push", Table.CHANGES, patience_minutes=15, for_connections=True),
 )  # fmt: skip
 
 
 class Queue(NamedTuple):
-    """A queue, and the function that takes its messages. Who may send to it stands in
-    `infra/permissions.py`; a sender finds it by the variable `FARTHING_<NAME>_QUEUE_URL`.
+    """A queue, and the function that takes its messages. `infra/permissions.py` says which
+    functions may send to it. A sender reads its URL from the variable `FARTHING_<NAME>_QUEUE_URL`.
 
-    A message whose call fails is repeated, `attempts` times in all, and then goes to `failures`.
+    A message whose call fails is tried `attempts` times in all, and then goes to `failures`.
     """
 
     name: str
@@ -157,6 +167,8 @@ class Queue(NamedTuple):
     parallel: int = 10
     attempts: int = 3
     seconds: int = 60
+    # The longest delay, in seconds, with which a message is sent. SQS accepts no more than 900.
+    delay: int = 0
 
     @property
     def failures(self) -> str:
@@ -164,12 +176,14 @@ class Queue(NamedTuple):
         return f"{self.name}-failures"
 
 
-# On one machine there are none: one process reaches all its clients by itself.
+# One machine has no queues: one process does all of this itself.
 QUEUES = (
-    # Parts of the recipients of an event that has more than one call can serve.
+    # Recipients of an event that are too many for one call, in parts.
     Queue("recipients", "recipients", parallel=20),
-    # Wakes of paid subscriptions. One machine has these in its own process.
-    Queue("deliveries", "deliveries", parallel=20, attempts=5),
+    # Wakes of paid subscriptions. On one machine, the process wakes them itself.
+    Queue("deliveries", "deliveries", parallel=20, attempts=5, delay=900),
+    # Wakes of the outbox. On one machine, a thread reads the outbox every second.
+    Queue("broadcasts", "broadcasts", parallel=5, seconds=300, delay=900),
 )
 
 
@@ -180,7 +194,7 @@ class Schedule(NamedTuple):
     minutes: int
     # Whether it also runs right after a deployment, and at the start of the local server.
     at_start: bool = False
-    # The setting with the seconds between two runs on one machine, where there is one.
+    # The setting with the seconds between two runs on one machine, if there is one.
     setting: str = ""
     # Whether it runs in the cloud only: on one machine a thread does the same all the time.
     in_cloud_only: bool = False
@@ -188,7 +202,7 @@ class Schedule(NamedTuple):
 
 SCHEDULES = (
     Schedule("sweeper", minutes=1, setting="sweep_seconds"),
-    # What is due stands in the ledger, so the outbox needs no queue beside it.
+    # The ledger knows every due delivery, so this run also wakes those whose own wake was lost.
     Schedule("outbox", minutes=1, in_cloud_only=True),
     Schedule("feeds", minutes=5, in_cloud_only=True),
     # At the start, so that new prices and addresses are announced at once.
@@ -230,7 +244,7 @@ def match(method: str, raw_path: str, routes: Iterable[Route] = ROUTES) -> Match
 
 
 def allowed_methods(raw_path: str, routes: Iterable[Route] = ROUTES) -> tuple[str, ...]:
-    """The methods of a path in order, OPTIONS among them; none where there is no such path."""
+    """The methods of a path in order, with OPTIONS. Empty if there is no such path."""
     methods = {
         method
         for route in routes
@@ -241,8 +255,9 @@ def allowed_methods(raw_path: str, routes: Iterable[Route] = ROUTES) -> tuple[st
 
 
 def path_parameters(template: str, raw_path: str) -> dict[str, str] | None:
-    """The decoded values of a template's parameters, None where the path has another form."""
-    wanted, given = template.split("/"), raw_path.split("/")
+    """The decoded values of a template's parameters, or None if the path does not match."""
+    wanted = template.split("/")
+    given = raw_path.split("/", len(wanted) - 1 if template.endswith("+}") else -1)
     if len(wanted) != len(given):
         return None
     parameters = {}
@@ -250,7 +265,7 @@ def path_parameters(template: str, raw_path: str) -> dict[str, str] | None:
         if segment.startswith("{"):
             if not text:
                 return None
-            parameters[segment[1:-1]] = unquote(text)
+            parameters[segment[1:-1].removesuffix("+")] = unquote(text)
         elif segment != text:
             return None
     return parameters

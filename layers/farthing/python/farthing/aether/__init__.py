@@ -1,1 +1,2 @@
-"""Aether, pure: values, codecs and rules. Time, randomness and network come in as arguments."""
+"""Pure code of Aether: values, codecs and rules. Time and randomness are arguments; there is no
+network."""

@@ -1,4 +1,5 @@
-"""Capability tokens: the owner lets others write, and they may pass on less than they were given.
+"""Capability tokens: the owner allows other keys to write, and they may pass on a part of their
+rights.
 
 Uses and revocations are counted by the store; `Grant` names the tokens to count.
 """
@@ -25,13 +26,13 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _FIELDS: Final = frozenset({"issuer", "subject", "capability", "caveats", "sig"})
-# `ipaddress` also takes netmasks and scopes, which are no CIDR.
+# `ipaddress` also accepts netmasks and scopes, which are not CIDR.
 _CIDR = re.compile(r"[0-9a-fA-F:.]+(?:/[0-9]{1,3})?").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
 class Caveats:
-    """The conditions of a token. None does not constrain."""
+    """The conditions of a token. A field that is None sets no condition."""
 
     not_before: int | None = None  # nanoseconds, inclusive
     not_after: int | None = None  # nanoseconds, inclusive
@@ -57,12 +58,12 @@ class Grant:
 
     @property
     def uses(self) -> tuple[tuple[str, int | None], ...]:
-        """The id of each token and how often it may be used; every one counts the write."""
+        """The id of each token and its limit of uses. A write counts as one use of every token."""
         return tuple((token.id, token.caveats.max_uses) for token in self.tokens)
 
 
 def write_capability(kind: int) -> str:
-    """What writing an event of this kind needs."""
+    """The capability that is needed to write an event of this kind."""
     return f"{WRITE}:{kind}"
 
 
@@ -96,7 +97,8 @@ def token_id(issuer: str, subject: str, capability: str, caveats: Mapping[str, o
 def issue(
     seed: bytes, *, subject: str, capability: str, caveats: dict[str, object]
 ) -> dict[str, Any]:
-    """A signed token, as JSON has it. Raises CapabilityRefused where nobody would take it."""
+    """A signed token, in its JSON form. Raises CapabilityRefused if no relay would accept the
+    token."""
     parse_caveats(caveats)
     issuer = keys.public_key(seed)
     identity = token_id(issuer, subject, capability, caveats)
@@ -129,7 +131,7 @@ def parse_token(value: object) -> Token:
 
 
 def parse_caveats(value: object) -> Caveats:
-    """A caveat that we do not know refuses: to pass over it would allow more than was meant."""
+    """An unknown caveat is refused: ignoring it would allow more than the issuer meant."""
     if type(value) is not dict:
         raise CapabilityRefused("caveats: expected an object")
     fields: dict[str, Any] = {}
@@ -174,7 +176,7 @@ def check_chain(
 ) -> Grant:
     """The grant that lets `author` write an event of `kind` now, or CapabilityRefused.
 
-    `ip` is the writer's address, None at a door that knows none.
+    `ip` is the writer's address, or None if the transport has none.
     """
     tokens = parse_chain(value)
     _check_links(tokens, owner, author)
@@ -184,7 +186,7 @@ def check_chain(
     address = _address(ip)
     for token in tokens:
         _check_caveats(token.caveats, now_ns, address)
-    for token in tokens:  # last, because signatures take the longest
+    for token in tokens:  # last, because signatures are the slowest check
         if not keys.is_signed(token.issuer, bytes.fromhex(token.id), token.sig):
             raise CapabilityRefused("a token's signature does not match its issuer")
     return Grant(tokens)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 
 class Code(StrEnum):
-    """The word in `error` of an ERROR message and of an HTTP answer. There are no others."""
+    """The code in `error` of an ERROR message and of an HTTP answer. The list is complete."""
 
     INVALID_MESSAGE = "invalid_message"
     INVALID_EVENT = "invalid_event"
@@ -19,7 +19,7 @@ class Code(StrEnum):
 
 
 class AetherError(Exception):
-    """Something that Aether refuses. The answer names the subscription or the event it concerns."""
+    """A refusal of Aether. The answer names the subscription or the event."""
 
     code: ClassVar[Code] = Code.INTERNAL
 
@@ -32,14 +32,14 @@ class AetherError(Exception):
 
 
 class InvalidMessage(AetherError):
-    """A frame or a message that cannot be understood."""
+    """A frame or a message that cannot be read."""
 
     code = Code.INVALID_MESSAGE
 
 
 class NotAether(InvalidMessage):
-    """A frame that is no Aether message at all. On a socket that nobody has marked as Aether, it
-    gets a NOTICE."""
+    """A frame that is not an Aether message at all. On a socket that is not marked as Aether, the
+    answer is a NOTICE."""
 
 
 class InvalidEvent(AetherError):
@@ -58,3 +58,9 @@ class CapabilityRefused(AetherError):
     """A capability chain that does not allow the write."""
 
     code = Code.CAPABILITY_REFUSED
+
+
+class TooLarge(AetherError):
+    """A message or an event above a limit of this relay."""
+
+    code = Code.TOO_LARGE

@@ -1,7 +1,7 @@
 """Aether events: the JSON gateway contract, the canonical octets, the BLAKE3 id, the signature.
 
-Prices, duplicates and what an operator does not want are decided elsewhere; `check` takes such
-rules as policies and runs them where the order of checks has them.
+Prices, duplicates and the operator's rules are decided elsewhere; `check` takes such rules as
+policies and runs them at their place in the order of checks.
 """
 
 import base64
@@ -22,7 +22,7 @@ from farthing.nostr.kinds import Keeping
 
 Tag = tuple[str, ...]  # the key, then the values
 
-EXPIRATION: Final = "expiration"  # the one key that may be longer than eight characters
+EXPIRATION: Final = "expiration"  # the only key that may be longer than eight characters
 MAX_VALUES: Final = 16
 MAX_VALUE_OCTETS: Final = 1024
 
@@ -36,7 +36,7 @@ _times_and_kind = struct.Struct(">QH").pack
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event. It has the attributes that the store asks of everything it keeps."""
+    """An event, with the attributes that the store needs of every stored item."""
 
     id: str
     pubkey: str
@@ -56,7 +56,7 @@ class Event:
 
     @property
     def address(self) -> str | None:
-        """`kind:pubkey:d` of an event of which only the latest stays, None of any other."""
+        """`kind:pubkey:d` of a replaceable event, None of any other."""
         match self.keeping:
             case Keeping.REPLACEABLE:
                 return f"{self.kind}:{self.pubkey}:"
@@ -79,12 +79,8 @@ class Event:
         return None if expires is None else -(-expires // SECOND)
 
     def indexed_tags(self) -> Iterator[tuple[str, str]]:
-        """Each (key, value) that a filter can ask for, once: every value of every tag."""
+        """Each (key, value) that a filter can match, once: every value of every tag."""
         return iter(dict.fromkeys((tag[0], value) for tag in self.tags for value in tag[1:]))
-
-    def supersedes(self, other: "Event") -> bool:
-        """Of two events at one address: the later one stays, of equally late ones the lower id."""
-        return self.sort_key < other.sort_key
 
     def as_dict(self) -> dict[str, object]:
         """The event by the gateway contract; octets that are not UTF-8 go as base64."""
@@ -120,7 +116,7 @@ def content_field(content: bytes) -> dict[str, str]:
 
 
 def sort_key(created_at: int, event_id: str) -> str:
-    """Ascending order is newest first and, of equally new ones, lowest id first."""
+    """A key whose ascending order is newest first, and lowest id first among equal times."""
     return f"{MAX_U64 - created_at:016x}{event_id}"
 
 
@@ -244,7 +240,8 @@ def _parse_content(value: Mapping[str, object]) -> bytes:
         content_octets = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidEvent("content_b64: expected base64 with padding") from None
-    # Python reads past surplus bits and padding; one content has one text.
+    # Python's decoder ignores surplus bits and padding, but each content must have exactly one
+    # text.
     if base64.b64encode(content_octets).decode() != encoded:
         raise InvalidEvent("content_b64: expected base64 in its one canonical form")
     return content_octets

@@ -1,4 +1,4 @@
-"""Aether's filters: what a client asks for, checked with a clear reason, and matching."""
+"""Aether's filters: parsing with clear reasons for refusals, and matching."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,21 +9,21 @@ from farthing.aether.errors import InvalidMessage
 from farthing.aether.events import Event, is_tag_key
 from farthing.aether.numbers import MAX_U16, nanoseconds, u64
 
-PREFIX_DIGITS: Final = 32  # of an author's key; lists of authors are kept by it
+PREFIX_DIGITS: Final = 32  # digits of an author's key by which lists of authors are stored
 
 Tags = dict[str, frozenset[str]]
 
 
 class InvalidFilter(InvalidMessage):
-    """The filter cannot be understood; the message says why."""
+    """The filter cannot be read. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A field that is None does not constrain; one that is empty matches nothing.
+    """A field that is None sets no condition; an empty field matches nothing.
 
-    `authors` are keys and first halves of keys: of what a client names as `authors` and as
-    `pubkey_prefixes`, whatever can match both.
+    `authors` are keys and first halves of keys. If a client names both `authors` and
+    `pubkey_prefixes`, the field has the entries that can match both.
     """
 
     ids: frozenset[str] | None = None
@@ -35,7 +35,7 @@ class Filter:
     limit: int | None = None
 
     def matches(self, event: Event) -> bool:
-        """Whether the event is one that was asked for. `limit` has no part in it."""
+        """Whether the event matches the filter. `limit` is ignored."""
         if self.kinds is not None and event.kind not in self.kinds:
             return False
         if not self.has_author(event.pubkey):
@@ -47,6 +47,11 @@ class Filter:
         if self.until is not None and event.created_at > self.until:
             return False
         return self.matches_tags(event)
+
+    @property
+    def is_of_ids_alone(self) -> bool:
+        others = (self.authors, self.kinds, self.since, self.until)
+        return self.ids is not None and not self.tags and all(each is None for each in others)
 
     def has_author(self, pubkey: str) -> bool:
         authors = self.authors
@@ -86,7 +91,7 @@ class Filter:
 def parse_filter(value: object) -> Filter:
     """The filter that a decoded JSON value describes.
 
-    A key that we do not know is refused: to pass over a constraint would answer another question.
+    An unknown key is refused: ignoring a condition would answer another question.
     """
     if type(value) is not dict:
         raise InvalidFilter("filter: expected an object")
@@ -168,7 +173,7 @@ def _strings(key: str, content: object) -> frozenset[str]:
 def _hex_values(key: str, content: object, lengths: tuple[int, ...]) -> frozenset[str]:
     values = _strings(key, content)
     for value in values:
-        # Filled up to a whole key, a prefix is checked like one.
+        # A prefix is padded to the length of a key and checked like a key.
         if len(value) not in lengths or not keys.is_key(value.ljust(64, "0")):
             digits = " or ".join(map(str, lengths))
             raise InvalidFilter(f"{key}: expected {digits} lower-case hexadecimal digits")

@@ -1,7 +1,7 @@
 """FlatBuffers frames: `table Message { type: MessageType; payload: [ubyte]; }`.
 
-The layout is not canonical, so every offset is followed and checked. Python's own FlatBuffers
-runtime checks nothing, which is why it is not used here.
+The layout is not canonical, so every offset is followed and checked. Python's FlatBuffers runtime
+does not check offsets, so it is not used here.
 """
 
 import base64
@@ -34,7 +34,7 @@ class MessageType(IntEnum):
 BY_WORD: Final = {each.word: each for each in MessageType}
 
 PREFIX: Final = 4  # octets of the length in front of a frame
-# Where a vtable names its two fields, counted from its start.
+# The offsets within a vtable of the entries for its two fields.
 _TYPE_SLOT: Final = 4
 _PAYLOAD_SLOT: Final = 6
 
@@ -42,21 +42,21 @@ _u32be = struct.Struct(">I")
 _u32 = struct.Struct("<I")
 _i32 = struct.Struct("<i")
 _u16 = struct.Struct("<H")
-# Offset of the table; the vtable: its size, the table's size, where type and payload lie; the
+# Offset of the table; the vtable: its size, the table's size, the offsets of type and payload; the
 # table: distance to the vtable, distance to the payload, three octets of padding, the type; the
 # payload's length.
 _HEAD = struct.Struct("<I HHHH iI3xB I")
 
 
 class InvalidFrame(NotAether):
-    """Octets that are no sound frame."""
+    """The octets are not a valid frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
     type: MessageType
     payload: bytes
-    prefixed: bool = False  # by its length, as on a stream
+    prefixed: bool = False  # with its length in front, as on a stream
 
 
 def encode(frame: Frame) -> bytes:
@@ -67,7 +67,8 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(octets: bytes) -> Frame:
-    """The frame, with or without its length in front. No octets raise anything but InvalidFrame.
+    """The frame, with or without its length in front. Invalid octets of any kind raise
+    InvalidFrame.
 
     A frame without the length cannot be taken for one with it: it begins with a small
     little-endian number, which would be a length of many megabytes.
@@ -79,7 +80,7 @@ def decode(octets: bytes) -> Frame:
         vtable = table - _i32.unpack_from(_from(view, table), 0)[0]
         slots, fields = _vtable(view, vtable), _table(view, table, vtable)
         kind = _field(slots, _TYPE_SLOT, fields, 1)
-        # The default is not written, and it is HELLO.
+        # A frame without a type has the default, HELLO.
         number = 0 if kind is None else fields[kind]
         payload = _field(slots, _PAYLOAD_SLOT, fields, _u32.size)
         if payload is None:
@@ -92,7 +93,8 @@ def decode(octets: bytes) -> Frame:
 
 
 def _from(view: memoryview, start: int) -> memoryview:
-    """The octets from `start` on. Slices and `unpack_from` would count a negative from the end."""
+    """The octets from `start` on. A negative `start` is refused: slices and `unpack_from` would
+    count from the end."""
     if start < 0:
         raise InvalidFrame("frame: an offset points outside")
     return view[start:]
@@ -114,7 +116,7 @@ def _table(view: memoryview, start: int, vtable: int) -> memoryview:
 
 
 def _field(slots: memoryview, slot: int, fields: memoryview, width: int) -> int | None:
-    """Where in the table a field lies, None if it is not written."""
+    """The offset of a field in the table, or None if the field is absent."""
     if slot + _u16.size > len(slots):
         return None
     offset: int = _u16.unpack_from(slots, slot)[0]
@@ -134,7 +136,7 @@ def _vector(view: memoryview, at: int) -> bytes:
 
 
 def to_text(octets: bytes) -> str:
-    """A frame where only text passes."""
+    """The frame as base64, for transports that carry only text."""
     return base64.b64encode(octets).decode()
 
 

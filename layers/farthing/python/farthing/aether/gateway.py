@@ -1,5 +1,5 @@
-"""Aether for those who do not speak it: the bodies of the HTTP doors, and what a Nostr client that
-asks for Aether events sends and receives."""
+"""Aether for clients without an Aether socket: the bodies of the HTTP interface, and the messages
+of Nostr clients that ask for Aether events."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,19 +21,20 @@ STATUS: Final = {
     Code.RATE_LIMITED: 429,
     Code.INTERNAL: 500,
 }
-SUPERSEDED: Final = 409  # and of a subscription id that is taken
+SUPERSEDED: Final = 409  # also the status for a subscription id that is taken
 
 # The key by which a Nostr filter asks for Aether events.
 MARK: Final = "aether"
 
 
 def is_aether_event(value: object) -> bool:
-    """Whether an event is meant for Aether, where Nostr events come in as well."""
+    """Whether an event is an Aether event, at an interface that also accepts Nostr events."""
     return isinstance(value, dict) and "event_id" in value
 
 
 def parse_post_event(value: object) -> Publish | None:
-    """What `POST /v1/events` brings: an event, or an event with a capability; None is Nostr's."""
+    """The body of `POST /v1/events`: an event, or an event with a capability. None if it is a Nostr
+    event."""
     if is_aether_event(value):
         return Publish(value)
     if isinstance(value, dict) and is_aether_event(value.get("event")):
@@ -57,7 +58,8 @@ def parse_post_subscription(value: object, *, max_filters: int) -> PostSubscript
 
 
 def subscription_id(randomness: bytes) -> str:
-    """The id that the relay chooses. Whoever knows it reads the stream, so nobody may guess it."""
+    """The id that the relay chooses. Everyone who knows the id can read the stream, so the id must
+    not be guessable."""
     if len(randomness) < 16:
         raise ValueError("expected at least 128 random bits")
     return f"sub-{randomness.hex()}"
@@ -72,7 +74,7 @@ def refused(problem: AetherError) -> dict[str, object]:
 
 
 def information(*, pubkey: str, noise_pubkey: str | None, ws: str) -> dict[str, object]:
-    """What the relay information document says under `aether`."""
+    """The field `aether` of the relay information document."""
     return {
         "version": VERSION,
         "pubkey": pubkey,
@@ -99,5 +101,6 @@ def _unmarked(value: Mapping[str, Any]) -> Filter:
 
 
 def for_nostr(event: Event) -> dict[str, object]:
-    """The event for a Nostr client that asked for it: never translated, `id` beside `event_id`."""
+    """The event for a Nostr client that asked for it: its own fields, and `id` beside
+    `event_id`."""
     return {"id": event.id, **event.as_dict()}

@@ -1,6 +1,6 @@
 """Invoice attachments: the content of a capability offer (kind 10002).
 
-The shape of the Lightning invoice is checked, not its checksum or signature.
+Only the shape of the Lightning invoice is checked, not its checksum or signature.
 """
 
 import re
@@ -48,7 +48,7 @@ def parse_invoice_attachment(content: bytes) -> InvoiceAttachment:
 
 
 def is_invoice(text: str) -> bool:
-    """Bech32 is written in one case, whichever it is."""
+    """Whether the text has the shape of an invoice. Bech32 is all lower case or all upper case."""
     if len(text) > MAX_INVOICE or not text.isascii() or text not in (text.lower(), text.upper()):
         return False
     return _INVOICE(text.lower()) is not None

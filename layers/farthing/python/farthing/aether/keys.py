@@ -15,8 +15,8 @@ NOISE_LABEL: Final = b"farthing/noise/v1"
 
 _FIELD_PRIME: Final = 2**255 - 19
 _SIGN_BIT: Final = 2**255
-# The y-coordinates of the points whose order divides 8. Under such a key, signatures exist that
-# hold for every message, and libraries differ in whether they accept them.
+# The y-coordinates of the points whose order divides 8. For such a key there are signatures that
+# are valid for every message, and libraries differ in whether they accept them.
 _WEAK_YS: Final = frozenset(
     {
         0,
@@ -58,9 +58,9 @@ def is_signature(value: object) -> bool:
     return type(value) is str and _HEX128(value) is not None
 
 
-@lru_cache(maxsize=4096)  # authors come back
+@lru_cache(maxsize=4096)  # the same authors write often
 def is_weak(pubkey: str) -> bool:
-    """Whether anybody can sign for this key, or the key is written in a second way."""
+    """Whether anybody can sign for this key, or the key has a second, non-canonical encoding."""
     y = int.from_bytes(bytes.fromhex(pubkey), "little") & (_SIGN_BIT - 1)
     return y >= _FIELD_PRIME or y in _WEAK_YS
 
@@ -72,7 +72,8 @@ def sign(seed: bytes, message: bytes) -> str:
 def is_signed(pubkey: str, message: bytes, signature: str) -> bool:
     """Whether the key's owner signed the message. Nobody owns a weak key.
 
-    By libsodium, which takes two thirds of OpenSSL's time: relays verify far more than they sign.
+    Uses libsodium, which takes two thirds of OpenSSL's time: relays verify far more often than they
+    sign.
     """
     if is_weak(pubkey):
         return False

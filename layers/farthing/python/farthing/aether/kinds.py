@@ -1,15 +1,16 @@
-"""What a kind number says about keeping an event. Aether's ranges differ from those of Nostr."""
+"""The ranges of kinds, which decide how long an event is stored. They differ from Nostr's
+ranges."""
 
 from enum import IntEnum
 from typing import Final
 
 from farthing.nostr.kinds import Keeping
 
-MAX_KIND: Final = 39999  # the last kind with a rule for keeping; uint16 reaches further
+MAX_KIND: Final = 39999  # the last kind with a storage rule; uint16 allows larger numbers
 
 
 class Kind(IntEnum):
-    INVOICE_OFFER = 10002  # its content is an invoice attachment
+    INVOICE_OFFER = 10002  # the event's content is an invoice attachment
 
 
 def keeping(kind: int) -> Keeping:

@@ -1,4 +1,4 @@
-"""Messages of the Aether socket: how they are read and written in each format, and their shapes.
+"""Messages of the Aether socket: reading and writing them in each format, and their shapes.
 
 The payload of a FlatBuffers frame is the JSON message, so both formats share everything but the
 envelope. Only NOISE differs: there the payload is raw, and JSON writes it as hexadecimal.
@@ -32,7 +32,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """How a message came, and so how its answer goes."""
+    """The form in which a message came. Its answer has the same form."""
 
     format: Format
     binary: bool = False
@@ -41,11 +41,11 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message that came: its type and body, not yet understood; each type has its own parser."""
+    """A received message: its type, and its body before parsing. Each type has its own parser."""
 
     type: MessageType
     body: Mapping[str, Any]
-    octets: bytes  # the JSON as it came, or the payload of NOISE
+    octets: bytes  # the received JSON, or the payload of NOISE
     envelope: Envelope
 
 
@@ -65,8 +65,8 @@ def is_nostr(text: str) -> bool:
 def read(frame: str | bytes) -> Message:
     """The message in a text or binary frame, or in the opened payload of NOISE.
 
-    Raises NotAether for what is neither an object with a `type` nor a sound frame, and
-    InvalidMessage for a message that is wrong otherwise.
+    Raises NotAether for text or octets that are neither an object with a `type` nor a valid frame,
+    and InvalidMessage for a message with another fault.
     """
     if isinstance(frame, str):
         if frame.lstrip(_JSON_SPACE)[:1] == "{":
@@ -134,7 +134,7 @@ def inner(message: Outgoing, chosen: Format) -> bytes:
     return octets if isinstance(octets, bytes) else octets.encode()
 
 
-# What clients send.
+# Messages from clients.
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Hello:
 @dataclass(frozen=True, slots=True)
 class Publish:
     event: object
-    capability: object = None  # None where there is none
+    capability: object = None  # None without a capability
 
     @property
     def event_id(self) -> str | None:
@@ -207,14 +207,14 @@ def parse_sub_id(body: Mapping[str, Any]) -> str:
     return sub_id
 
 
-# What relays answer.
+# Messages from relays.
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
     format: Format
     noise_required: bool = False
-    noise_pubkey: str | None = None  # None where Noise is off
+    noise_pubkey: str | None = None  # None if Noise is off
     version: int = field(default=VERSION, kw_only=True)
 
     def message(self) -> Outgoing:
@@ -278,7 +278,7 @@ def noise_message(payload: bytes) -> Outgoing:
     return Outgoing(MessageType.NOISE, payload)
 
 
-# What our own client sends.
+# Messages from our own client.
 
 
 def hello(

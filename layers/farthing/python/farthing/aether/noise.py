@@ -1,8 +1,8 @@
 """Noise_XX_25519_ChaChaPoly_SHA256: the handshake, and messages with explicit counters.
 
-A handshake is a value: each step takes one and gives the next, and `to_bytes` lets a caller seal
-it and go on elsewhere. Keys, ephemeral keys and counters come from the caller, who must never use
-an ephemeral key or a counter twice.
+A handshake is a value: each step takes a state and returns the next one. With `to_bytes` a caller
+can seal the state and continue in another process. Keys, ephemeral keys and counters come from the
+caller, who must never use an ephemeral key or a counter twice.
 """
 
 import hmac
@@ -28,9 +28,10 @@ MAX_MESSAGE: Final = 65535
 MAX_INNER: Final = MAX_MESSAGE - TAG
 MAX_COUNTER: Final = 2**64 - 2  # Noise reserves the last number
 
-# The XX pattern: what each message carries, by turns from the initiator and the responder.
+# The XX pattern: the content of each message, in turn from the initiator and the responder.
 _MESSAGES: Final = (("e",), ("e", "ee", "s", "es"), ("s", "se"))
-# Who we are, messages, nonce, which of the last four keys are there, and six times 32 octets.
+# Our role, the number of messages, the nonce, which of the last four keys are set, and six times 32
+# octets.
 _STATE = struct.Struct(">?BBB" + f"{KEY}s" * 6)
 
 _u32be = struct.Struct(">I").pack
@@ -47,21 +48,21 @@ class Policy(StrEnum):
 
 
 class NoiseRefused(InvalidMessage):
-    """A handshake or a message that does not hold: altered, replayed, out of turn or malformed."""
+    """An invalid handshake or message: altered, replayed, out of turn or malformed."""
 
 
 def prologue(hello: bytes, welcome: bytes) -> bytes:
-    """What both sides must have seen alike: whoever alters HELLO or WELCOME ends the handshake.
+    """The octets that both sides must share: if HELLO or WELCOME is altered, the handshake fails.
 
-    The octets are those of the JSON messages, whatever frames carried them.
+    The octets are those of the JSON messages, independent of the frames around them.
     """
     return _u32be(len(hello)) + hello + _u32be(len(welcome)) + welcome
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The keys after the handshake, one for each direction, and who the other side has proved to
-    be."""
+    """The keys after the handshake, one for each direction, and the proven public key of the other
+    side."""
 
     send_key: bytes
     receive_key: bytes
@@ -81,10 +82,10 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """The state between two messages. An empty key is one that is not there yet."""
+    """The state between two messages. A key that is not known yet is empty."""
 
     initiator: bool
-    messages: int  # how many have passed
+    messages: int  # number of messages so far
     nonce: int
     chaining_key: bytes
     hash: bytes
@@ -127,7 +128,9 @@ class Handshake:
 
 
 def start(*, initiator: bool, prologue: bytes) -> Handshake:
-    digest = PROTOCOL.encode()  # exactly as long as a hash, so it stands for its own hash
+    digest = (
+        PROTOCOL.encode()
+    )  # as long as a hash, so Noise uses the name itself instead of its hash
     return _mix_hash(Handshake(initiator, 0, 0, digest, digest), prologue)
 
 
@@ -185,18 +188,10 @@ def finish(state: Handshake) -> Session:
     return Session(send, receive, state.remote_static, state.hash)
 
 
-def respond(
-    prologue: bytes, message_1: bytes, *, static: bytes, ephemeral: bytes
-) -> tuple[Handshake, bytes]:
-    """The relay's first step: the answer to a client's first message, and the state to keep."""
-    state = start(initiator=False, prologue=prologue)
-    return respond_from(state, message_1, static=static, ephemeral=ephemeral)
-
-
 def respond_from(
     state: Handshake, message_1: bytes, *, static: bytes, ephemeral: bytes
 ) -> tuple[Handshake, bytes]:
-    """The same from the state that `start` gave, for those who keep it in between."""
+    """The relay's first step, from a state that `start` made and the caller has stored."""
     state, payload = read_message(state, static, message_1)
     _expect_empty(payload)
     return write_message(state, static, ephemeral)
@@ -233,31 +228,9 @@ def counter_of(payload: bytes) -> int:
 
 
 def unseal(key: bytes, payload: bytes) -> tuple[int, bytes]:
-    """The counter and the inner frame. Each counter may be taken once, which the caller checks."""
+    """The counter and the inner frame. Each counter may be used once, which the caller checks."""
     counter = counter_of(payload)
     return counter, _decrypt(key, counter, payload[COUNTER:], None)
-
-
-class Replays:
-    """Which counters were taken, as far back as `size`; what is older counts as taken."""
-
-    def __init__(self, size: int = 1024) -> None:
-        self._size = size
-        self._next = 0
-        self._taken = 0  # one bit for each counter; the lowest bit is the one before `_next`
-
-    def take(self, counter: int) -> None:
-        """Refuse a counter that was taken before. Call it after `unseal`: forgeries take none."""
-        if counter >= self._next:
-            ahead = counter - self._next + 1
-            kept = self._taken << ahead if ahead < self._size else 0
-            self._taken = (kept | 1) & ((1 << self._size) - 1)
-            self._next = counter + 1
-            return
-        bit = self._next - 1 - counter
-        if bit >= self._size or self._taken >> bit & 1:
-            raise NoiseRefused(f"noise: counter {counter} was taken before")
-        self._taken |= 1 << bit
 
 
 def _expect_empty(payload: bytes) -> None:
@@ -282,7 +255,7 @@ def _exchange(state: Handshake, static: bytes, symbol: str) -> bytes:
         return X25519PrivateKey.from_private_bytes(private).exchange(
             X25519PublicKey.from_public_bytes(public)
         )
-    except ValueError:  # a point of small order: the secret would be known to everybody
+    except ValueError:  # a point of small order: everybody would know the secret
         raise NoiseRefused("noise: the other side's key is weak") from None
 
 

@@ -16,7 +16,7 @@ def u64(value: object) -> int | None:
 
 
 def nanoseconds(value: object) -> int | None:
-    """A time. JavaScript cannot write nanoseconds as a number, so decimal text counts as well."""
+    """A time. JavaScript cannot write nanoseconds as a number, so decimal text is accepted too."""
     if type(value) is str and _DECIMAL(value):
         return u64(int(value))
     return u64(value)

@@ -13,7 +13,7 @@ EPHEMERAL_SECONDS: Final = 60
 
 
 def standard(now_ns: int, future_seconds: int) -> tuple[Policy, ...]:
-    """The document's own policies, at this moment."""
+    """The policies of Aether's specification, at this moment."""
     return (
         known_kind,
         not_ahead(now_ns, future_seconds),
@@ -39,7 +39,7 @@ def not_ahead(now_ns: int, future_seconds: int) -> Policy:
 
 
 def fresh_if_ephemeral(now_ns: int) -> Policy:
-    """An old ephemeral event is a replay: nothing that is stored could tell."""
+    """Refuse an old ephemeral event. It may be a replay, and no stored record could show that."""
     earliest = now_ns - EPHEMERAL_SECONDS * SECOND
 
     def policy(event: Event) -> None:

@@ -1,6 +1,7 @@
-"""The body of an event stream (server-sent events): what `GET /v1/stream` answers with.
+"""The body of an event stream (server-sent events), the answer of `GET /v1/stream`.
 
-The id of an event is its number in the log, so a client that comes back with it misses nothing.
+The id of an event is its number in the log, so a client that reconnects with the id misses no
+event.
 """
 
 import re
@@ -15,7 +16,7 @@ _NUMBER = re.compile(r"[0-9]{1,20}").fullmatch
 
 
 def retry(milliseconds: int) -> str:
-    """How long a client waits before it comes back."""
+    """The time that a client waits before it reconnects."""
     return f"retry: {milliseconds}\n\n"
 
 
@@ -26,12 +27,13 @@ def event(number: int, sub_id: str, event_json: str) -> str:
 
 
 def position(number: int) -> str:
-    """Where the log has been read to: clients keep the number, and no event is raised."""
+    """The end of the part of the log that was read. Clients store the number, and raise no
+    event."""
     return f"id: {number}\n\n"
 
 
 def heartbeat() -> str:
-    """A comment, which keeps the connection open and means nothing."""
+    """A comment, which only keeps the connection open."""
     return ":\n\n"
 
 
@@ -44,7 +46,7 @@ def body(
 
 
 def parse_last_event_id(text: str | None) -> int | None:
-    """The number to go on after, None where the client names none."""
+    """The number after which the stream continues, or None if the client names none."""
     if not text:
         return None
     if not _NUMBER(text) or int(text) > MAX_U64:

@@ -1,6 +1,6 @@
-"""Aether events as TOON text, the form in which they travel in a packet's data.
+"""Aether events as TOON text, their form in a packet's data.
 
-The text begins with `event_id:`, which no Nostr event's does.
+The text begins with `event_id:`. The text of a Nostr event never does.
 """
 
 from typing import Final
@@ -30,9 +30,11 @@ def dumps(event: Event) -> bytes:
         "sig": event.sig,
     }
     octets = toons.dumps(fields).encode()
-    # The reader is asked too: a flaw of `toons` must not cost anyone money.
+    # The text is parsed again as a check: a fault of `toons` must not cost anyone money.
     if toon.loads(octets) != fields:
-        raise toon.NotEncodable("TOON does not give this event back")
+        raise toon.NotEncodable(
+            "expected TOON that parses to the same event, got a different event"
+        )
     return octets
 
 

@@ -1,1 +1,2 @@
-"""What the agent does on its own: identity, follows, announcements, upkeep, audit, recovery."""
+"""The agent's own work, without a request: identity, follows, announcements, upkeep, audit,
+recovery."""

@@ -1,5 +1,5 @@
-"""The part of the audit that is about Aether events: each is what its author has signed, and paid
-for unless it was free; and capabilities have counted at least the events that name them."""
+"""The audit of Aether events. Each event is unaltered since its author signed it, and is paid for
+unless it was free. Each capability has counted at least the events that name it."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def audit_aether_events(agent: Agent, result: "Audit") -> None:
             result.differ(f"Aether event {record.id} names a payment without a receipt")
     capabilities = Capabilities(agent.engine)
     for token, number in used.items():
-        # Of replaced events nothing is left but the use.
+        # A replaced event is gone, but the use that it counted remains.
         if capabilities.uses(token) < number:
             result.differ(f"capability {token} has stored more events than its uses")
 
@@ -56,7 +56,8 @@ def _stored(agent: Agent) -> Iterator[EventRecord[Event]]:
 
 
 def _is_unaltered(record: EventRecord[Event]) -> bool:
-    """Whether the event still hashes to its id, and what is kept beside it agrees."""
+    """Whether the event still hashes to its id, and the fields stored beside the event agree with
+    it."""
     try:
         event = parse_event(orjson.loads(record.json))
     except (AetherError, ValueError):

@@ -1,8 +1,9 @@
-"""Adding the ledger up: balances against receipts and holds, receipts against events, and back.
+"""The audit of the ledger: balances against receipts and holds, receipts against events, and events
+against receipts.
 
-Prices are today's: an event that was stored while its kind was free, or by its then free author,
-counts as unpaid once it would cost something. Of replaceable events only the version that stands is
-checked, since nothing tells one that was replaced from one that was lost.
+Prices are today's: an event that was stored while its kind or its author was free counts as unpaid
+if it would cost something today. Of a replaceable event only the current version is checked, since
+a replaced version looks the same as a lost one.
 """
 
 from collections import Counter
@@ -27,35 +28,35 @@ from farthing.store.spaces import NOSTR, SPACES
 from farthing.store.table import Query, Table, read_all
 
 _EVENTS_AT_ONCE = 100
-# Aether's kinds below this one all stay.
+# Aether events of kinds below this one are never replaced.
 _FIRST_NOT_KEPT = 10_000
 _UNPAID = frozenset({OWNER.reference, ROOM.reference, BORROWED})
 
 
 @dataclass
 class Audit:
-    """What was found. Parts of the audit leave here what later parts compare with."""
+    """The findings. Each part of the audit records here the sums that later parts compare."""
 
     peers: int = 0
     receipts: int = 0
     events: int = 0
     posted: int = 0
     pending: int = 0
-    fees: int = 0  # what we kept of forwarded packets
+    fees: int = 0  # our fees for forwarded packets
     purses: int = 0
     left: int = 0  # in all purses
-    subscriptions: int = 0  # open and paid
-    credit: int = 0  # of all of them
+    subscriptions: int = 0  # number of open paid subscriptions
+    credit: int = 0  # of all open subscriptions
     differences: list[str] = field(default_factory=list)
 
     accounts: list[str] = field(default_factory=list)
-    # (reference, event id) of every event that was paid for
+    # (reference, event id) of every paid event
     paid_events: set[tuple[str, str]] = field(default_factory=set)
-    onward: Counter[str] = field(default_factory=Counter)  # what is due to each next hop
+    onward: Counter[str] = field(default_factory=Counter)  # amounts due to each next hop
     into_purses: Counter[str] = field(default_factory=Counter)  # paid by packet into each purse
-    # What each owner's packets have paid beyond the prices of subscriptions
+    # Amounts that each owner's packets have paid beyond the prices of subscriptions
     credited: Counter[str] = field(default_factory=Counter)
-    # What each purse has paid for subscriptions, less what came back from them
+    # Amounts that each purse has paid for subscriptions, less refunds
     for_subscriptions: Counter[str] = field(default_factory=Counter)
 
     def differ(self, difference: str) -> None:
@@ -67,7 +68,7 @@ class Audit:
 
 
 def audit(agent: Agent) -> Audit:
-    """What is kept, and everything in it that does not agree with the rest."""
+    """Sums of the books, and every difference that was found in them."""
     result = Audit(accounts=agent.ledger.account_ids())
     for part in PARTS:
         part(agent, result)
@@ -75,7 +76,7 @@ def audit(agent: Agent) -> Audit:
 
 
 def audit_peers(agent: Agent, result: Audit) -> None:
-    """Every record that leads to a peer is that peer's."""
+    """Every look-up record of a peer belongs to that peer."""
     for peer_id in result.accounts:
         result.peers += 1
         peer = agent.ledger.peer(peer_id)
@@ -83,7 +84,9 @@ def audit_peers(agent: Agent, result: Audit) -> None:
             continue
         for name, record in agent.ledger.records_of(peer).items():
             if record != peer:
-                result.differ(f"peer {peer_id}: the record under its {name} is not the peer's")
+                result.differ(
+                    f"peer {peer_id}: the record under its {name} belongs to another peer"
+                )
 
 
 def audit_accounts(agent: Agent, result: Audit) -> None:
@@ -92,7 +95,7 @@ def audit_accounts(agent: Agent, result: Audit) -> None:
     for hold in agent.ledger.holds():
         held[hold.peer] += hold.amount
     for stranger in held.keys() - set(result.accounts):
-        result.differ(f"{held[stranger]} held of {stranger}, who was never a peer")
+        result.differ(f"{held[stranger]} held for {stranger}, which was never a peer")
     for peer_id in result.accounts:
         _audit_account(agent, peer_id, held[peer_id], result)
 
@@ -114,9 +117,9 @@ def _audit_account(agent: Agent, peer_id: str, held: int, result: Audit) -> None
 
 
 def audit_payables(agent: Agent, result: Audit) -> None:
-    """What we owe next hops is what we sent them, less what we have settled."""
+    """Our debt to each next hop is the sum of the forwarded packets, less our settlements."""
     for stranger in result.onward.keys() - set(result.accounts):
-        result.differ(f"packets went to {stranger}, who was never a peer")
+        result.differ(f"packets were forwarded to {stranger}, which was never a peer")
     for peer_id in {*result.accounts, *result.onward}:
         payable = agent.ledger.balance(peer_id).payable
         due = result.onward[peer_id] - _settled(agent, peer_id, received=False)
@@ -124,7 +127,7 @@ def audit_payables(agent: Agent, result: Audit) -> None:
 
 
 def _settled(agent: Agent, peer_id: str, *, received: bool) -> int:
-    """What was settled outside of Interledger, by the peer or by us."""
+    """The sum of settlements outside of Interledger, by the peer or by us."""
     made = agent.settlements.of(peer_id)
     return sum(each.amount for each in made if each.received is received)
 
@@ -134,7 +137,7 @@ def _audit_receipt(agent: Agent, receipt: Receipt, result: Audit) -> None:
     if receipt.amount < receipt.price:
         result.differ(f"{name} is below its price")
     if sha256(bytes.fromhex(receipt.fulfillment)).hexdigest() != receipt.condition:
-        result.differ(f"{name} has a preimage of another condition")
+        result.differ(f"{name} has a fulfillment that does not hash to its condition")
     match receipt.purpose:
         case Stored() as stored:
             result.paid_events.add((receipt.reference, stored.event_id))
@@ -151,7 +154,7 @@ def _audit_receipt(agent: Agent, receipt: Receipt, result: Audit) -> None:
 
 
 def audit_purses(agent: Agent, result: Audit) -> None:
-    """Each purse's numbers are those of its movements, and what packets paid in has arrived."""
+    """Each purse's totals agree with its movements, and with the packets that paid into it."""
     audited = set()
     for purse in agent.purses.all():
         audited.add(purse.key)
@@ -189,14 +192,13 @@ def _audit_purse(agent: Agent, purse: Purse, result: Audit) -> None:
 
 
 def audit_subscriptions(agent: Agent, result: Audit) -> None:
-    """What was paid for subscriptions is their prices, what they have spent, what is left in them,
-    and what went back to their owners."""
+    """The payments for subscriptions add up: prices, spent credit, remaining credit and refunds."""
     owners = set(agent.paid_subscriptions.owners())
     for owner in sorted(owners | set(map(Owner, result.credited))):
         _audit_owner(agent, owner, result)
     strangers = result.for_subscriptions.keys() - {owner_pubkey(owner) for owner in owners}
     for key in strangers:
-        result.differ(f"purse {key} paid for subscriptions, of which there are none")
+        result.differ(f"purse {key} paid for subscriptions, but its key has none")
 
 
 def _audit_owner(agent: Agent, owner: Owner, result: Audit) -> None:
@@ -223,7 +225,8 @@ def _audit_owner(agent: Agent, owner: Owner, result: Audit) -> None:
 
 
 def _was_stored(agent: Agent, stored: Stored) -> bool:
-    """An event that has been replaced, deleted or has expired since was stored all the same."""
+    """Whether the event was stored. An event that was replaced, deleted or has expired counts as
+    stored."""
     space = next(each for each in SPACES if each.name == stored.space)
     if space is NOSTR and keeping(stored.kind) is not Keeping.REGULAR:
         return True
@@ -234,7 +237,7 @@ def _was_stored(agent: Agent, stored: Stored) -> bool:
 
 
 def audit_events(agent: Agent, result: Audit) -> None:
-    """Every event is what its author has signed, and paid for unless it was free."""
+    """Every event is unaltered since its author signed it, and is paid for unless it was free."""
     for event in _stored_events(agent):
         result.events += 1
         if not _is_unaltered(event):
@@ -249,7 +252,8 @@ def audit_events(agent: Agent, result: Audit) -> None:
 
 
 def _is_unaltered(stored: StoredEvent) -> bool:
-    """Whether the event still hashes to its id, and what is kept beside it agrees."""
+    """Whether the event still hashes to its id, and the fields stored beside the event agree with
+    it."""
     try:
         event = parse_event(orjson.loads(stored.json))
     except (InvalidEvent, ValueError):
@@ -271,13 +275,14 @@ def _ought_to_be_paid(agent: Agent, event: StoredEvent) -> bool:
 
 
 def _audit_aether(agent: Agent, result: Audit) -> None:
-    # Loaded where it is needed: its libraries take their time.
+    # Imported here because the import is slow.
     from farthing.agent.aether_audit import audit_aether_events
 
     audit_aether_events(agent, result)
 
 
-# A protocol that keeps books of its own adds its part here, before the events if it pays for any.
+# A protocol with its own books adds its part here. If it pays for events, the part stands before
+# the audit of events.
 PARTS: Sequence[Callable[[Agent, Audit], None]] = (
     audit_peers,
     audit_accounts,

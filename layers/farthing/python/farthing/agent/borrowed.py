@@ -1,6 +1,8 @@
-"""Keeping events of followed keys for a time: verified, unpaid, and within what each key may take.
+"""Storing events of followed keys for a limited time: verified, unpaid, and within each key's daily
+allowance of bytes.
 
-A key's bytes are counted by the day. The count of a day goes when the events of that day do.
+A key's bytes are counted by the day. The count of a day expires together with the events of that
+day.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +27,8 @@ def one_by_one(works: Sequence[Callable[[], None]]) -> None:
 
 
 def keep_borrowed(agent: Agent, events: Sequence[Event], run_all: RunAll) -> list[Event]:
-    """Store events whose signatures have been checked; those that are new here. `run_all` may run
-    the writes side by side."""
+    """Store events whose signatures have been checked. Returns the events that are new here.
+    `run_all` may run the writes in parallel."""
     new: list[Event] = []
     wanted = [event for event in events if _may_be_kept(agent, event)]
     room = {pubkey: _room(agent, pubkey) for pubkey in {event.pubkey for event in wanted}}
@@ -35,7 +37,7 @@ def keep_borrowed(agent: Agent, events: Sequence[Event], run_all: RunAll) -> lis
         if _save(agent, event, room[event.pubkey]) is Outcome.STORED:
             new.append(event)
 
-    # A deletion comes after what it deletes, and versions in their order.
+    # Deletions are written after the events that they delete, and versions in their order.
     in_order = sorted(wanted, key=lambda event: event.created_at)
     run_all([lambda event=event: keep(event) for event in in_order])  # type: ignore[misc]
     return new
@@ -60,7 +62,7 @@ def _bytes_of(pubkey: str) -> str:
 
 
 def _room(agent: Agent, pubkey: str) -> int:
-    """Bytes that a key may still take today, together with what it has taken today."""
+    """The key's bytes that may be stored today, including the bytes stored today already."""
     today = f"{agent.now // DAY:08d}"
     days = read_all(agent.engine, Query(Table.LEDGER, _bytes_of(pubkey)))
     taken: int = sum(day.item["bytes"] for day in days if day.sk != today)

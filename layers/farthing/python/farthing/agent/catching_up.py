@@ -1,11 +1,11 @@
-"""Catching up with followed keys at one relay, by the best thing that the relay has.
+"""Catching up with followed keys at one relay, by the best method that the relay supports.
 
-A relay with numbers (NIP-CF) is asked for what came since our checkpoint. For keys that are new to
-us, and at relays without numbers, sets are reconciled (NIP-77), and where the relay cannot do that
-either, events are read page by page, newest first.
+A relay with a changes feed (NIP-CF) is asked for the changes since our checkpoint. For keys that
+are new to us, and at relays without a changes feed, sets are reconciled (NIP-77). A relay without
+NIP-77 is read page by page, newest events first.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -16,30 +16,36 @@ from farthing.context import Agent
 from farthing.nostr.events import MAX_CREATED_AT
 from farthing.nostr.filters import parse_filter
 from farthing.nostr.kinds import Keeping, keeping
-from farthing.ports.relays import Filter, RelayFailed, RelayRefused, RelaySession
+from farthing.nostr.negentropy import SealedVector
+from farthing.ports.relays import (
+    Filter,
+    RelayFailed,
+    RelayRefused,
+    RelaySession,
+    TooMuchAsked,
+)
 from farthing.relay.members import TooManyMembers, find_members, seal_members
 from farthing.store.feeds import FeedState
 
-# What the smallest of the common limits on a message has room for.
+# As many as fit into a message, by the smallest of the common limits.
 AUTHORS_AT_ONCE = 250
 _IDS_AT_ONCE = 250
 _PAGE = 500
 _LARGEST_PAGE = 5000
-_SMALLEST_PAGE = 20  # no relay is known that sends fewer at once, if it has them
-_KEEP_EVERY = 1000  # events after which the checkpoint is kept
-_DIGITS = 16  # of a key, to know it again
+_SMALLEST_PAGE = 20  # no known relay sends smaller pages while it has more events
+_DIGITS = 16  # leading digits of a key that identify it in the state
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a relay says that it can do."""
+    """The protocols that a relay claims to support."""
 
     changes: bool = False
     negentropy: bool = False
 
 
 def abilities_of(agent: Agent, url: str) -> Abilities:
-    """By the relay's information document; a relay without one can only be read."""
+    """According to the relay's information document. A relay without one is only read by REQ."""
     try:
         return abilities_in(agent.relays.information(url, agent.settings.gather_seconds))
     except RelayFailed:
@@ -54,8 +60,8 @@ def abilities_in(information: Mapping[str, Any]) -> Abilities:
 
 @dataclass
 class CatchUp:
-    """One look at one relay. `stores` says whether what is taken in is kept here, so that sets can
-    be compared. `keep` is told the state whenever something is behind us for good."""
+    """One round at one relay. `stores` says whether received events are stored here, so that sets
+    can be compared. `keep` is called with the state whenever a part is complete."""
 
     agent: Agent
     session: RelaySession
@@ -65,8 +71,9 @@ class CatchUp:
     keep: Callable[[FeedState], None]
 
     def run(self, state: FeedState, authors: Sequence[str]) -> FeedState:
-        """Take in what is new. The state afterwards."""
+        """Read the new events. Returns the new state."""
         self._began = self.agent.now
+        self._trouble = ""
         covered = set(state.authors)
         known = [each for each in authors if each[:_DIGITS] in covered]
         new = [each for each in authors if each[:_DIGITS] not in covered]
@@ -82,7 +89,7 @@ class CatchUp:
         self.intake.flush()
         state = replace(
             state, authors=_digits(authors), time=self._began, behind=0,
-            failures=0, trouble="", not_before=0,
+            failures=0, trouble=self._trouble, not_before=0,
         )  # fmt: skip
         self.keep(state)
         return state
@@ -100,28 +107,26 @@ class CatchUp:
         return max(0, self.agent.now - self.agent.settings.follow_days * DAY)
 
     def _profiles(self, state: FeedState, known: list[str], new: list[str]) -> FeedState:
-        """Events that replace each other may be older than what is asked for otherwise. They are
-        few; all are read once a day, which renews those that are kept."""
+        """Read replaceable events, which may be older than the period that is read otherwise. There
+        are few of one key, so all are read once a day. Reading an event again renews the stored
+        copy."""
         kinds = [kind for kind in self._kinds if keeping(kind) is Keeping.REPLACEABLE]
         is_due = self.agent.now - state.profiles >= DAY
         for authors in _chunks(known + new if is_due else new, AUTHORS_AT_ONCE):
-            self._read({"authors": authors, "kinds": kinds})
+            pages = PagedRead(self.session, self.intake, self._crowded)
+            pages.run({"authors": authors, "kinds": kinds}, 0)
+            self.intake.flush()
         return replace(state, profiles=self.agent.now) if is_due else state
-
-    def _read(self, filter: Filter) -> None:
-        for value in self.session.read([filter]):
-            self.intake.offer(value)
-        self.intake.flush()
 
     def _by_number(
         self, state: FeedState, known: list[str], new: list[str]
     ) -> tuple[FeedState, list[str], list[str]]:
-        """Read known keys by their numbers. The state, and which known and new keys are still to be
-        read in another way."""
+        """Read known keys from the changes feed. Returns the state, and the known and new keys that
+        are still to be read by another method."""
         try:
-            # Before anything else: whatever is stored from here on has a higher number.
+            # This number is read first: every event stored from now on gets a higher number.
             last = self._last_number()
-            if last < state.number:  # the relay has begun to count anew
+            if last < state.number:  # the relay has restarted its numbering
                 return replace(state, number=last, way="changes"), [], known + new
             chunks = list(_chunks(known, AUTHORS_AT_ONCE))
             numbers = [self._changes(chunk, state, len(chunks) == 1) for chunk in chunks]
@@ -134,22 +139,25 @@ class CatchUp:
         return end.number
 
     def _changes(self, authors: list[str], state: FeedState, keeps: bool) -> int:
-        filter = {"authors": authors, "kinds": self._kinds}
+        """Read a page at a time: a relay ends the connection of a client that stops reading."""
+        filter = {"authors": authors, "kinds": self._kinds, "limit": _PAGE}
         seen = state.number
         while True:
-            since, truncated = seen, False
-            for count, change in enumerate(self.session.changes(filter, since), 1):
+            since, last, count, truncated = seen, seen, 0, False
+            for change in self.session.changes(filter, since):
+                seen, truncated = max(seen, change.number), change.truncated
                 if change.event is not None:
                     self.intake.offer(change.event)
-                seen, truncated = max(seen, change.number), change.truncated
-                if keeps and count % _KEEP_EVERY == 0:
-                    self.intake.flush()
-                    self.keep(replace(state, number=seen, way="changes"))
+                    last, count = max(last, change.number), count + 1
             self.intake.flush()
+            if count >= _PAGE and not truncated:
+                seen, truncated = last, True  # not every relay says that there is more
             if not truncated:
                 return seen
-            if seen <= since:
-                raise RelayFailed("the relay's changes feed does not go on")
+            if seen == since:
+                raise RelayFailed("the relay's changes feed stopped before the last number")
+            if keeps:
+                self.keep(replace(state, number=seen, way="changes"))
 
     def _by_time(
         self, state: FeedState, authors: list[str], since: int, until: int = MAX_CREATED_AT
@@ -160,12 +168,12 @@ class CatchUp:
             if self.abilities.negentropy and self.stores and self._reconcile(chunk):
                 way = "negentropy"
                 continue
-            pages = PagedRead(self.session, self.intake, until)
+            pages = PagedRead(self.session, self.intake, self._crowded, until)
             try:
                 pages.run({"authors": chunk, "kinds": self._kinds}, max(0, since))
                 self.intake.flush()
             except RelayFailed:
-                # The next look goes on from here; with several lots of keys, from the beginning.
+                # The next round continues from here; with several groups of keys it starts again.
                 if len(chunks) == 1 and pages.until < MAX_CREATED_AT and since <= self._oldest:
                     self.intake.flush()
                     self.keep(self._broken_off(state, pages.until, authors))
@@ -177,24 +185,57 @@ class CatchUp:
         return replace(state, behind=until, authors=covered, time=self._began)
 
     def _reconcile(self, authors: list[str]) -> bool:
-        """Whether the relay has reconciled: whatever we lacked has been fetched."""
-        filter = {"authors": authors, "kinds": self._kinds, "since": self._oldest}
-        settings = self.agent.settings
+        """Compare sets with the relay, and fetch the events that we lack. False if the relay cannot
+        do this."""
+        filter = {"authors": authors, "kinds": self._kinds}
         try:
-            ours = seal_members(
-                find_members(self.agent, [parse_filter(filter)]), settings.max_sync_events
-            )
-            # A relay may name ids without end: no more than it may send events.
-            needed = islice(self.session.reconcile(filter, ours), settings.max_feed_events)
-            missing = list(needed)
+            self._reconcile_times(filter, self._oldest, MAX_CREATED_AT)
         except (RelayRefused, TooManyMembers):
             return False
-        for ids in _chunks(missing, _IDS_AT_ONCE):
-            self._fetch(ids)
         return True
 
+    def _reconcile_times(self, filter: Filter, since: int, until: int) -> None:
+        """Compare the whole set; if it is too large for the relay or for us, compare parts of the
+        time."""
+        # A relay could name ids without end. It may name as many ids as it may send events.
+        left = self.agent.settings.max_feed_events
+        times = [(since, until)]
+        while times:
+            since, until = times.pop()
+            part = _in_time(filter, since, until)
+            try:
+                needed = islice(self.session.reconcile(part, self._ours(part)), left)
+                for ids in _chunks(needed, _IDS_AT_ONCE):  # fetched as they are named
+                    left -= len(ids)
+                    self._fetch(ids)
+            except (TooMuchAsked, TooManyMembers):
+                if since >= until or since > self._began:
+                    raise
+                # First divide at the present, then halve. The newer part comes first.
+                middle = self._began if since < self._began < until else (since + until) // 2
+                times += [(since, middle), (middle + 1, until)]
+
+    def _ours(self, filter: Filter) -> SealedVector:
+        if not self.stores:
+            return SealedVector(b"")
+        members = find_members(self.agent, [parse_filter(dict(filter))])
+        return seal_members(members, self.agent.settings.max_sync_events)
+
+    def _crowded(self, filter: Filter, second: int) -> None:
+        """Read a second in which one author has more events of one kind than the relay sends at
+        once. Pages cannot reach all of them, but comparing sets can."""
+        if self.abilities.negentropy:
+            try:
+                self._reconcile_times(filter, second, second)
+            except (RelayRefused, TooManyMembers):
+                pass
+            else:
+                return
+        self._trouble = "may have more events of one key in one second than it sends at once"
+
     def _fetch(self, ids: list[str]) -> None:
-        """However few the relay sends at once, for as long as some come."""
+        """Fetch events by id. A relay may send only a few at once: ask again as long as some
+        come."""
         left = set(ids)
         while left:
             came = set()
@@ -209,45 +250,72 @@ class CatchUp:
 
 
 class PagedRead:
-    """Stored events by REQ, newest first, a page at a time, however few the relay sends at once."""
+    """Reads stored events by REQ, newest first, a page at a time. Pages may be of any size."""
 
-    def __init__(self, session: RelaySession, intake: Intake, until: int = MAX_CREATED_AT) -> None:
+    def __init__(
+        self,
+        session: RelaySession,
+        intake: Intake,
+        crowded: Callable[[Filter, int], None],
+        until: int = MAX_CREATED_AT,
+    ) -> None:
         self.until = until  # everything later has been read
         self._session = session
         self._intake = intake
-        # What the relay sends at once: where fewer come, the relay has no more.
+        self._crowded = crowded
+        # The relay's page size: a smaller page is the last one.
         self._largest = _SMALLEST_PAGE
+        self._excludes_until = False
 
     def run(self, filter: Filter, since: int) -> None:
+        goes_on = self.until < MAX_CREATED_AT
         while self.until >= since:
-            page = self._page(filter, since, self.until, _PAGE)
+            page = self._next_page(filter, since) if goes_on else self._first_page(filter, since)
             if not page:
                 return
             oldest = min(page.values())
-            if oldest < self.until:
-                self.until = oldest  # this second may go on, on the next page
+            goes_on = oldest < self.until
+            if goes_on:
+                self.until = oldest  # the next page may have more events of this second
                 continue
             if self._may_be_cut(page, _PAGE):
                 self._one_second(filter, self.until)
             self.until -= 1
 
+    def _first_page(self, filter: Filter, since: int) -> dict[str, int]:
+        return self._page(filter, since, self.until, _PAGE)
+
+    def _next_page(self, filter: Filter, since: int) -> dict[str, int]:
+        """A page that begins with the second of events that have come already. Relays exist that
+        exclude `until` (NIP-01 includes it): they are asked up to the following second."""
+        page = self._first_page(filter, since)
+        if self._excludes_until or self.until in page.values():
+            return page
+        self._excludes_until = True
+        again = self._first_page(filter, since)
+        self._excludes_until = self.until in again.values()
+        return again if self._excludes_until else page
+
     def _one_second(self, filter: Filter, second: int) -> None:
-        """A second that fills a page: as many events as the relay will send at once, then by fewer
-        authors at a time, then by fewer kinds. More events of one author, kind and second than a
-        relay sends at once cannot be told apart."""
+        """Read a second that fills a page. First ask for as many events as the relay sends at once,
+        then for fewer authors at a time, then for fewer kinds. If one author has more events of one
+        kind in this second than a relay sends at once, `crowded` reads them."""
         page = self._page(filter, second, second, _LARGEST_PAGE)
         if not self._may_be_cut(page, _LARGEST_PAGE):
             return
-        for part in _halves(filter):
+        parts = list(_halves(filter))
+        for part in parts:
             self._one_second(part, second)
+        if not parts:
+            self._crowded(filter, second)
 
     def _may_be_cut(self, page: Collection[str], limit: int) -> bool:
-        """By what we asked for, or by what the relay sends at once."""
+        """Whether a page may be cut off, by our limit or by the relay's page size."""
         return len(page) >= min(limit, self._largest)
 
     def _page(self, filter: Filter, since: int, until: int, limit: int) -> dict[str, int]:
-        """When each event was made, by its id: those that were asked for."""
-        asked = {**filter, "since": since, "until": until, "limit": limit}
+        """The creation times of the requested events, by event id."""
+        asked = {**_in_time(filter, since, until + self._excludes_until), "limit": limit}
         page: dict[str, int] = {}
         for value in self._session.read([asked]):
             event = self._intake.offer(value)
@@ -255,6 +323,13 @@ class PagedRead:
                 page[event.id] = event.created_at
         self._largest = max(self._largest, len(page))
         return page
+
+
+def _in_time(filter: Filter, since: int, until: int) -> Filter:
+    """Without `until` where there is no end: relays exist that find nothing up to a time beyond 32
+    bits."""
+    ends = {"until": until} if until < MAX_CREATED_AT else {}
+    return {**filter, "since": since, **ends}
 
 
 def _halves(filter: Filter) -> Iterator[Mapping[str, Any]]:
@@ -271,6 +346,6 @@ def _digits(authors: Sequence[str]) -> list[str]:
     return [each[:_DIGITS] for each in authors]
 
 
-def _chunks(values: Sequence[str], size: int) -> Iterator[list[str]]:
+def _chunks(values: Iterable[str], size: int) -> Iterator[list[str]]:
     rest = iter(values)
     return iter(lambda: list(islice(rest, size)), [])

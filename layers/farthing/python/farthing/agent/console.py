@@ -1,33 +1,43 @@
-"""What the operator's console shows, and what it changes beside moderation (NIP-86).
+"""The data of the operator's console, and its actions beside moderation (NIP-86).
 
-Everything is read from the tables, within bounds, so that a look costs little however much there
-is. Figures since the start come from the meter, where it keeps them.
+All data is read from the tables, within bounds, so a view stays cheap when the tables are large.
+Figures since the start come from the meter, if it keeps any.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
+from farthing.btp_nips.identity import Owner
+from farthing.btp_nips.lifecycle import Ending
+from farthing.connector.subscriptions.accounts import subscription_row
+from farthing.connector.subscriptions.ending import end_and_tell
 from farthing.context import Agent
 from farthing.nostr.events import is_hex64
 from farthing.nostr.filters import Filter
 from farthing.ports.connections import CountedConnections
-from farthing.ports.http import BadRequest, NotFound
-from farthing.relay.manage import reported_events
+from farthing.ports.figures import Watched
+from farthing.ports.http import BadRequest, Conflict, NotFound
+from farthing.relay.manage import Reported, reported_events
 from farthing.relay.moderation import rules
 from farthing.store.ledger import Peer
+from farthing.store.outbox import Broadcast
 
 _RECENT_EVENTS = 1000
-_RECENT_BROADCASTS = 20  # each is read with its deliveries
+_BROADCASTS = 20  # each broadcast is read with its deliveries
 _MOST_ROWS = 200
+_MOST_REPORTED = 50  # reported events that are shown with their text
+_MOST_CHARACTERS = 500
 _MAX_AMOUNT = 2**63 - 1
+_NOTHING_WATCHED = Watched()
 
 
-def overview(agent: Agent) -> dict[str, Any]:
+def overview(agent: Agent, watched: Watched = _NOTHING_WATCHED) -> dict[str, Any]:
     settings = agent.settings
     clients = agent.connections
+    report = agent.figures.read(watched, agent.now)
     return {
         "relay": {
             "name": settings.name,
@@ -37,49 +47,97 @@ def overview(agent: Agent) -> dict[str, Any]:
             "asset_scale": settings.asset_scale,
         },
         "time": agent.now,
+        "alone": agent.alone,
+        # Figures since the start, if this is the only process; in the cloud CloudWatch has them.
         "totals": agent.meter.totals(),
-        # In the cloud API Gateway has them, and CloudWatch counts them.
+        **({} if report is None else {"figures": asdict(report)}),
         **({"connections": len(clients)} if isinstance(clients, CountedConnections) else {}),
-        "events": {"numbered": agent.changes.last_number(), "recent": _recent_events(agent)},
+        "events": agent.part(_RecentEvents).read(),
         "peers": [_peer_row(agent, peer) for peer in islice(agent.ledger.peers(), _MOST_ROWS)],
-        "purses": _purses(agent),
-        "moderation": {
-            "rules": {
-                subject.value: len(found) for subject, found in rules(agent).by_subject.items()
-            },
-            "waiting": len(list(islice(reported_events(agent), _MOST_ROWS))),
+        "limits": {
+            "max_balance": str(settings.max_balance),
+            "max_packet": str(settings.max_packet),
         },
-        "work": list(_work(agent)),
+        "purses": _purses(agent),
+        "moderation": _moderation(agent),
+        "broadcasts": [_broadcast_row(each) for each in agent.outbox.broadcasts(_BROADCASTS)],
+        "subscriptions": _subscriptions(agent),
     }
 
 
-def _work(agent: Agent) -> Iterator[dict[str, str]]:
-    """What goes on by itself: of broadcasts the newest, of subscriptions those of the first owners,
-    each counted by state."""
-    broadcasts = list(agent.outbox.broadcasts(_RECENT_BROADCASTS))
-    if broadcasts:
-        deliveries = (each.state for one in broadcasts for each in one.deliveries)
-        yield {"what": f"newest {len(broadcasts)} broadcasts", "state": _by_state(deliveries)}
+class _RecentEvents:
+    """Number and bytes of the newest events, by kind. A count of all events would read the whole
+    table.
+
+    In the cloud each read costs money, so the events are read as seldom as CloudWatch's figures,
+    and only if there are newer events."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._read_at = 0
+        self._counted: tuple[int, list[dict[str, int]]] | None = (
+            None  # the highest number counted, and the counts
+        )
+
+    def read(self) -> dict[str, Any]:
+        agent, counted = self._agent, self._counted
+        last, age = agent.changes.last_number(), agent.now - self._read_at
+        if agent.alone or counted is None or not 0 <= age < agent.settings.figures_seconds:
+            if agent.alone or counted is None or counted[0] != last:
+                counted = self._counted = last, self._count()
+            self._read_at = agent.now
+        return {"numbered": last, "recent": counted[1]}
+
+    def _count(self) -> list[dict[str, int]]:
+        kinds: dict[int, list[int]] = {}
+        for record in self._agent.reader.find(Filter(limit=_RECENT_EVENTS)):
+            row = kinds.setdefault(record.kind, [0, 0])
+            row[0] += 1
+            row[1] += len(record.json.encode())
+        return [
+            {"kind": kind, "events": row[0], "bytes": row[1]} for kind, row in sorted(kinds.items())
+        ]
+
+
+def _moderation(agent: Agent) -> dict[str, Any]:
+    reported = list(islice(reported_events(agent), _MOST_ROWS))
+    by_subject = rules(agent).by_subject
+    return {
+        "rules": {subject.value: len(found) for subject, found in by_subject.items()},
+        "waiting": len(reported),
+        "reported": [_reported_row(each) for each in reported[:_MOST_REPORTED]],
+    }
+
+
+def _reported_row(reported: Reported) -> dict[str, Any]:
+    """What the operator needs to decide: the event's text, not only its id."""
+    event = reported.event
+    return {
+        "id": event.id,
+        "reason": reported.reason,
+        "pubkey": event.pubkey,
+        "kind": event.kind,
+        "content": event.event.content[:_MOST_CHARACTERS],
+    }
+
+
+def _broadcast_row(broadcast: Broadcast) -> dict[str, Any]:
+    return {
+        "id": broadcast.event_id,
+        "time": broadcast.time,
+        "spent": str(broadcast.spent),
+        "states": Counter(each.state.value for each in broadcast.deliveries),
+        "last_failure": next((each.why for each in broadcast.deliveries if each.why), ""),
+    }
+
+
+def _subscriptions(agent: Agent) -> list[dict[str, Any]]:
+    """Subscriptions of the first owners, open subscriptions first."""
     owners = islice(agent.paid_subscriptions.owners(), _MOST_ROWS)
-    states = [each.state for one in owners for each in agent.paid_subscriptions.of(one, agent.now)]
-    if states:
-        yield {"what": "paid subscriptions", "state": _by_state(states)}
-
-
-def _by_state(states: Iterable[str]) -> str:
-    counted = sorted(Counter(map(str, states)).items())
-    return ", ".join(f"{number} {state}" for state, number in counted) or "to no relay"
-
-
-def _recent_events(agent: Agent) -> list[dict[str, int]]:
-    """Number and bytes by kind, of the newest events: a count of all would read the whole table."""
-    kinds: dict[int, list[int]] = {}
-    for record in agent.reader.find(Filter(limit=_RECENT_EVENTS)):
-        row = kinds.setdefault(record.kind, [0, 0])
-        row[0] += 1
-        row[1] += len(record.json.encode())
+    found = [each for one in owners for each in agent.paid_subscriptions.of(one, agent.now)]
+    found.sort(key=lambda each: (each.state.has_ended, each.expires_at))
     return [
-        {"kind": kind, "events": row[0], "bytes": row[1]} for kind, row in sorted(kinds.items())
+        {"owner": each.owner, **subscription_row(each, agent.now)} for each in found[:_MOST_ROWS]
     ]
 
 
@@ -112,17 +170,17 @@ def _purses(agent: Agent) -> list[dict[str, Any]]:
 
 
 def act(agent: Agent, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Do what the operator asks for; what has changed."""
+    """Carry out an action of the operator. Returns the changed record."""
     name = body.get("action")
     if name not in ACTIONS:
-        raise BadRequest(f"expected an action of {', '.join(sorted(ACTIONS))}")
+        raise BadRequest(f"action: expected one of {', '.join(sorted(ACTIONS))}")
     return ACTIONS[str(name)](agent, body)
 
 
 def _set_peer(agent: Agent, body: Mapping[str, Any]) -> dict[str, Any]:
     peer = agent.ledger.peer(str(body.get("id", "")))
     if peer is None:
-        raise NotFound("there is no such peer")
+        raise NotFound("expected the id of a peer, got an unknown one")
     changes: dict[str, Any] = {}
     for limit in ("max_balance", "max_packet"):
         if limit in body:
@@ -140,7 +198,7 @@ def _grant(agent: Agent, body: Mapping[str, Any]) -> dict[str, Any]:
     key, amount = _key(body), _amount(body.get("amount"), "amount")
     mark = str(body.get("mark", ""))
     if not 8 <= len(mark) <= 64:
-        raise BadRequest("mark: expected 8 to 64 characters, another for each grant")
+        raise BadRequest("mark: expected 8 to 64 characters, different for each grant")
     if not amount:
         raise BadRequest("amount: expected more than 0")
     granted = agent.purses.grant(key, amount, agent.now_ms, mark)
@@ -155,10 +213,22 @@ def _freeze(agent: Agent, body: Mapping[str, Any]) -> dict[str, Any]:
     return {"key": purse.key, "frozen": purse.is_frozen}
 
 
+def _close(agent: Agent, body: Mapping[str, Any]) -> dict[str, Any]:
+    owner, name = Owner(str(body.get("owner", ""))), str(body.get("id", ""))
+    found = agent.paid_subscriptions.get(owner, name, agent.now)
+    if found is None:
+        raise NotFound("expected the owner and id of a subscription, got unknown ones")
+    ended = end_and_tell(agent, found, Ending.OPERATOR)
+    if ended is None:
+        raise Conflict("the subscription has ended already")
+    return {"owner": owner, "id": name, "credit": str(ended.returned)}
+
+
 ACTIONS: Mapping[str, Callable[[Agent, Mapping[str, Any]], dict[str, Any]]] = {
     "set_peer": _set_peer,
     "grant": _grant,
     "freeze": _freeze,
+    "close": _close,
 }
 
 

@@ -1,8 +1,9 @@
-"""Follow = subscribe: reading what followed keys write, at their own relays.
+"""Follow = subscribe: reading the events of followed keys at the keys' own relays.
 
-`FollowedRelay` is one relay: one connection, one subscription for all its keys. On one machine it
-stays connected; in the cloud `catch_up_all` looks in from time to time. What a relay may cost is
-bounded for each and for all, and a relay that fails waits longer each time.
+`FollowedRelay` is one relay: one connection, one subscription for all its keys. On one machine the
+connection stays open; in the cloud `catch_up_all` reads each relay from time to time. Events and
+bytes are limited for each relay and for all relays together. After each failure of a relay the
+pause before the next attempt is longer.
 """
 
 import logging
@@ -11,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Event as Flag
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from farthing.agent.borrowed import DAY, RunAll, keep_borrowed, one_by_one
 from farthing.agent.catching_up import AUTHORS_AT_ONCE, CatchUp, abilities_of
@@ -28,15 +30,20 @@ from farthing.store.payment import BORROWED
 log = logging.getLogger("farthing")
 
 WINDOW_SECONDS = 3600
-_AT_ONCE = 8  # relays that are read side by side, in the cloud
-# A subscription starts that long ago, so that nothing falls between it and catching up.
+_AT_ONCE = 8  # relays that are read in parallel, in the cloud
+# The seconds for which relays may send in one round, in the cloud. The last request may take two
+# minutes more, and the function ends after five minutes.
+_ROUND_SECONDS = 150
+# A subscription starts this many seconds in the past, so that no event is missed between it and
+# catching up.
 _LIVE_OVERLAP = 60
-# On a connection that stays open, the checkpoint moves that often.
+# Seconds between updates of the checkpoint on an open connection.
 _CHECKPOINT_SECONDS = 300
 
 
 class Reading(NamedTuple):
-    """What becomes of events: which are known already, and what is done with the others."""
+    """How received events are handled: `known` finds those that are known, `take` handles the
+    others."""
 
     known: Known
     take: Take
@@ -48,7 +55,7 @@ def caching(
     run_all: RunAll = one_by_one,
     then: Callable[[Sequence[Event]], None] | None = None,
 ) -> Reading:
-    """Events are stored here for a time; `then` is told of the new ones."""
+    """Store events for a limited time, and pass the new ones to `then`."""
 
     def take(events: Sequence[Event]) -> int:
         new = keep_borrowed(agent, events, run_all)
@@ -64,19 +71,22 @@ def caching(
 
 
 def _may_be_renewed(agent: Agent, stored: StoredEvent) -> bool:
-    """Whether a borrowed event that replaces others was written long enough ago to be kept anew."""
+    """Whether a borrowed replaceable event was stored long enough ago to be stored again."""
     is_borrowed = stored.payment == BORROWED and stored.written <= agent.now - DAY
     return is_borrowed and keeping(stored.kind) is not Keeping.REGULAR
 
 
-def total_allowance(agent: Agent) -> Allowance:
+def total_allowance(agent: Agent, seconds: float = float("inf")) -> Allowance:
     settings = agent.settings
     events = settings.max_feed_events * max(1, settings.max_feed_relays)
-    return Allowance(events, settings.max_feed_total_bytes, window_seconds=WINDOW_SECONDS)
+    return Allowance(
+        events, settings.max_feed_total_bytes, window_seconds=WINDOW_SECONDS, seconds=seconds,
+        clock=agent.clock, spent="all relays together have sent as much as they may for now",
+    )  # fmt: skip
 
 
 class FollowedRelay:
-    """One relay, used by one thread. `stop` may come from another."""
+    """One relay, used by one thread. Another thread may call `stop`."""
 
     def __init__(
         self, agent: Agent, url: str, authors: Sequence[str], reading: Reading, together: Allowance
@@ -98,8 +108,15 @@ class FollowedRelay:
         if self._session is not None:
             self._session.abort()
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopping.is_set()
+
     def look_in(self) -> bool:
-        """Catch up once. Whether that went well; a relay that is to be left alone is."""
+        """Catch up once. False after a failure, if the relay may not be asked yet, or if no time is
+        left."""
+        if self._allowance.is_over:
+            return False
         if self._agent.feeds.state(self.url).not_before > self._agent.now:
             return False
         try:
@@ -111,7 +128,7 @@ class FollowedRelay:
         return True
 
     def stay(self) -> None:
-        """Catch up and go on live, over as many connections as it takes, until stopped."""
+        """Catch up and then read live events until stopped. A lost connection is opened again."""
         wait: float = self._agent.feeds.state(self.url).not_before - self._agent.now
         while not self._stopping.wait(max(0.0, wait)):
             try:
@@ -121,7 +138,7 @@ class FollowedRelay:
             except RelayFailed as error:
                 if self._stopping.is_set():
                     return
-                # Jitter: relays come back for many clients at once.
+                # Jitter: a restarted relay should not get all its clients back in one moment.
                 wait = self._note(error) * random.uniform(0.5, 1.0)  # noqa: S311
 
     @contextmanager
@@ -131,16 +148,15 @@ class FollowedRelay:
             self.authors, settings.follow_kinds, reading.known, reading.take,
             settings.max_feed_faults,
         )  # fmt: skip
-        if self._allowance.is_spent:
-            raise AllowanceSpent("the relay has sent as much as it may for now")
+        self._allowance.check()
         self._abilities = abilities_of(self._agent, self.url)
         try:
             with self._agent.relays.session(
                 self.url, self._allowance, settings.feed_seconds
             ) as session:
                 self._session = session
-                if self._stopping.is_set():
-                    session.abort()
+                if self.is_stopped:  # while the connection was opened, perhaps long ago
+                    raise RelayFailed("stopped")
                 yield session, intake
         finally:
             self._session = None
@@ -155,7 +171,7 @@ class FollowedRelay:
         feeds.count(self.url, intake.counts())
 
     def _follow(self, session: RelaySession, intake: Intake) -> None:
-        """Subscribe first and catch up then, so that nothing falls between the two."""
+        """Subscribe first and catch up afterwards, so that no event is missed in between."""
         kinds = sorted(self._agent.settings.follow_kinds)
         for at in range(0, len(self.authors), AUTHORS_AT_ONCE):
             authors = self.authors[at : at + AUTHORS_AT_ONCE]
@@ -172,7 +188,8 @@ class FollowedRelay:
                 checkpoint = self._agent.now + _CHECKPOINT_SECONDS
 
     def _move_checkpoint(self, session: RelaySession, intake: Intake) -> None:
-        """Numbers are asked for; a time is now, since all until now has come live."""
+        """Move the checkpoint: a number is asked of the relay; a time is now, as all events until
+        now have come live."""
         if self._abilities.changes:
             self._catch_up(session, intake)
             return
@@ -181,7 +198,7 @@ class FollowedRelay:
         feeds.count(self.url, intake.counts())
 
     def _note(self, error: RelayFailed) -> float:
-        """Keep what went wrong. Seconds to wait before the relay is tried again."""
+        """Store the failure. Returns the seconds to wait before the next attempt."""
         settings, state = self._agent.settings, self._agent.feeds.state(self.url)
         wait: int = min(settings.feed_retry_seconds, 1 << min(state.failures, 20))
         if isinstance(error, TooManyFaults | AllowanceSpent):
@@ -203,11 +220,15 @@ class Looked:
 
 
 def catch_up_all(agent: Agent, reading: Reading) -> Looked:
-    """Look in once at every relay of followed keys. One that fails does not keep the others."""
-    together = total_allowance(agent)
+    """Read every relay of followed keys once. A failing relay does not stop the others. Relays
+    that failed or were read most recently come last. So if there is no time for all relays, those
+    that were left out come first in the next round."""
+    together = total_allowance(agent, _ROUND_SECONDS)
+    states = {state.url: (state.failures, state.time) for state in agent.feeds.states()}
+    places = feed_places(agent)
     relays = [
-        FollowedRelay(agent, url, authors, reading, together)
-        for url, authors in feed_places(agent).items()
+        FollowedRelay(agent, url, places[url], reading, together)
+        for url in sorted(places, key=lambda url: states.get(url, (0, 0)))
     ]
     with ThreadPoolExecutor(_AT_ONCE) as readers:
         done = list(readers.map(FollowedRelay.look_in, relays))
@@ -215,9 +236,24 @@ def catch_up_all(agent: Agent, reading: Reading) -> Looked:
 
 
 def is_reading(agent: Agent) -> bool:
-    """Whether the agent itself reads what followed keys write: only where it keeps it."""
+    """Whether the agent reads the events of followed keys: only if it also stores them."""
     return agent.settings.follow_content in ("cache", "rebroadcast")
 
 
 def is_rebroadcasting(agent: Agent) -> bool:
     return agent.settings.follow_content == "rebroadcast"
+
+
+def read_feeds(agent: Agent) -> dict[str, Any]:
+    """On a schedule in the cloud: read every relay of followed keys once, if the settings say
+    so. On one machine threads stay connected."""
+    if not is_reading(agent):
+        return {"relays": 0, "failed": 0}
+    then = None
+    if is_rebroadcasting(agent):
+        # Imported here, because few agents rebroadcast.
+        from farthing.agent.broadcast import rebroadcast
+
+        then = partial(rebroadcast, agent)
+    looked = catch_up_all(agent, caching(agent, then=then))
+    return {"relays": looked.relays, "failed": looked.failed}

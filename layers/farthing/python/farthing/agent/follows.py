@@ -1,5 +1,5 @@
-"""Follow = peer: whom the owner follows, what those agents say of themselves, and the peers that
-this makes."""
+"""Follow = peer: the owner's follow list, the announcements of followed agents, and the peers made
+from them."""
 
 import logging
 from collections import Counter
@@ -29,7 +29,7 @@ def newest(agent: Agent, pubkey: str, kind: Kind) -> Event | None:
 
 
 def followed(agent: Agent) -> list[str]:
-    """Whom the owner follows (NIP-02)."""
+    """The keys that the owner follows (NIP-02)."""
     follows = newest(agent, agent.settings.pubkey, Kind.FOLLOWS)
     if follows is None:
         return []
@@ -45,8 +45,9 @@ class ProposedPeer:
 
 
 def propose_peers(agent: Agent) -> Iterator[ProposedPeer]:
-    """A peer for each followed agent that says where it takes packets. What it may owe us is left
-    to trust (`KnownPeers`), and the operator's setting says whether it counts at once."""
+    """Propose a peer for each followed agent that announces an address for packets. Trust decides
+    the peer's balance limit (`KnownPeers`). A setting decides whether the peer is active at
+    once."""
     taken = _TakenAddresses(peer.ilp_address for peer in agent.ledger.peers())
     for pubkey in followed(agent):
         info = newest(agent, pubkey, Kind.ILP_PEER_INFO)
@@ -69,8 +70,8 @@ def _propose(
         peer = _peer(agent, pubkey, terms, taken.claim(terms.destination))
         agent.ledger.add_peer(peer)
         return peer
-    # The operator's own record stands, unless it says nothing of where the peer is: whoever was let
-    # in to pay us, and is followed later, can be paid as well.
+    # The operator's own record stays, unless it has no address of the peer. So a peer that was only
+    # allowed to pay us can also be paid once it is followed.
     if not known.from_follows and (known.endpoint or known.ilp_address):
         return known
     claimed = taken.claim(terms.destination, known.ilp_address)
@@ -81,18 +82,19 @@ def _propose(
 
 
 class _TakenAddresses:
-    """What peers are found by, without a routing table. Of two that claim the same, or one a prefix
-    of the other's, the first has it, and the other is a peer without an address: only the routing
-    table, which knows who is nearer, leads to it."""
+    """The addresses that lead to peers without a routing table. If two agents claim the same
+    address, or one a prefix of the other's, the first gets the address. The other becomes a peer
+    without an address: only the routing table, which knows which agent is nearer, leads to it."""
 
     def __init__(self, addresses: Iterable[str]) -> None:
         self._taken: set[str] = set()
-        self._above: Counter[str] = Counter()  # prefixes of what is taken
+        self._above: Counter[str] = Counter()  # prefixes of the taken addresses
         for each in addresses:
             self._count(each, 1)
 
     def claim(self, wanted: str, standing: str = "") -> str:
-        """The address if it is free, else none; `standing` is what the peer has had until now."""
+        """The address if it is free, else an empty string. `standing` is the peer's address until
+        now."""
         self._count(standing, -1)
         if self._above[wanted] or any(each in self._taken for each in prefixes_of(wanted)):
             return ""
@@ -106,7 +108,8 @@ class _TakenAddresses:
 
 
 def drop_unfollowed(agent: Agent) -> int:
-    """Peers that came from the follow list go when they leave it; their accounts stay. How many."""
+    """Remove peers that came from the follow list and have left it. Their accounts stay. Returns
+    their number."""
     follows = set(followed(agent))
     gone = [
         peer for peer in agent.ledger.peers() if peer.from_follows and peer.pubkey not in follows
@@ -122,7 +125,8 @@ def _terms(info: Event) -> RelayTerms | None:
 
 
 def _is_acceptable(agent: Agent, terms: RelayTerms) -> bool:
-    """Whether packets could go there: to an address that is theirs alone, in money that is ours."""
+    """Whether packets could go there: the address is the agent's alone, and the asset is our
+    own."""
     settings, theirs = agent.settings, terms.destination
     overlap = address.is_prefix(theirs, settings.own_ilp_address) or address.is_prefix(
         settings.own_ilp_address, theirs

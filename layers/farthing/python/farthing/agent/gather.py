@@ -1,8 +1,8 @@
-"""What the relays of followed agents know of the graph: follow lists, relay lists, addresses,
+"""Gathering the graph from the relays of followed agents: follow lists, relay lists, addresses,
 routes.
 
-Each followed agent is asked at its own relay, for what it says of itself and for what it has
-gathered of others. So the graph spreads hop by hop, and every event is its author's own, signed.
+Each followed agent's own relay is asked for the agent's events and for the events that it has
+gathered from others. So the graph spreads hop by hop, and every event is signed by its author.
 """
 
 import logging
@@ -26,7 +26,7 @@ from farthing.store.table import StoreError
 
 log = logging.getLogger("farthing")
 
-_AT_ONCE = 8  # relays that are read side by side
+_AT_ONCE = 8  # relays that are read in parallel
 GRAPH_KINDS = (Kind.FOLLOWS, Kind.RELAY_LIST, Kind.ILP_PEER_INFO, Kind.ROUTE_ANNOUNCEMENT)
 _OF_ANYBODY = (Kind.FOLLOWS, Kind.RELAY_LIST, Kind.ILP_PEER_INFO)  # routes go to followers alone
 
@@ -35,11 +35,11 @@ _OF_ANYBODY = (Kind.FOLLOWS, Kind.RELAY_LIST, Kind.ILP_PEER_INFO)  # routes go t
 class Gathered:
     relays: int = 0
     failed: int = 0
-    events: int = 0  # that are new to us
+    events: int = 0  # number of new events
 
 
 def gather(agent: Agent) -> Gathered:
-    """Ask every followed agent's relay. One that does not answer is passed over."""
+    """Ask every followed agent's relay. A relay that does not answer is skipped."""
     result, heard = Gathered(), frozenset(followed(agent))
     with ThreadPoolExecutor(_AT_ONCE) as readers:
         for found in readers.map(lambda place: _ask(agent, heard, *place), _places(agent)):
@@ -52,8 +52,8 @@ def gather(agent: Agent) -> Gathered:
 
 
 def _places(agent: Agent) -> list[tuple[str, str]]:
-    """Where each followed agent is read: at the relay that the owner's own list names, or else at
-    the registered endpoint of the peer. Nowhere else, whatever others say."""
+    """The relay of each followed agent: the relay in the owner's own list, or else the registered
+    endpoint of the peer. Other sources are not trusted."""
     hinted = hints(agent)
     places = [(pubkey, hinted.get(pubkey) or peers_relay(agent, pubkey))
               for pubkey in followed(agent)[: agent.settings.max_gathered_relays]]  # fmt: skip
@@ -61,9 +61,9 @@ def _places(agent: Agent) -> list[tuple[str, str]]:
 
 
 def _ask(agent: Agent, heard: frozenset[str], pubkey: str, url: str) -> list[Event] | None:
-    """What routing needs of a relay's answer; None if the relay does not answer.
+    """The events in a relay's answer that routing needs; None if the relay does not answer.
 
-    Each event is looked at as it comes, so that a relay's answer never lies in memory as a whole.
+    Events are handled one by one, so that a relay's whole answer is never in memory.
     """
     settings = agent.settings
     filters = [
@@ -89,8 +89,8 @@ def _ask(agent: Agent, heard: frozenset[str], pubkey: str, url: str) -> list[Eve
 
 
 def _wanted(agent: Agent, value: Any, heard: frozenset[str]) -> Event | None:
-    """The event, if it is well formed and says something about the graph. What somebody who is not
-    followed says is kept unpaid, so its size is bounded."""
+    """The event, if it is well formed and describes the graph. Events of keys that are not followed
+    are stored unpaid, so their size is limited."""
     try:
         event = parse_event(value)
     except InvalidEvent:
@@ -104,8 +104,8 @@ def _wanted(agent: Agent, value: Any, heard: frozenset[str]) -> Event | None:
 
 
 def _of_agents(agent: Agent, events: Collection[Event], heard: frozenset[str]) -> Iterator[Event]:
-    """Events of those who are followed, and of others who claim an ILP address: no route leads
-    to or through anybody else, so nobody else's lists are needed."""
+    """Events of followed keys, and of other keys that claim an ILP address. No route leads to or
+    through any other key, so other keys' lists are not needed."""
     claimed = {
         event.pubkey
         for event in events
@@ -128,7 +128,7 @@ def _claims_address(info: Event) -> bool:
 
 
 def _unknown(agent: Agent, found: Iterable[Event]) -> Iterator[Event]:
-    """Events that are not stored yet: only they are worth a signature's check."""
+    """The events that are not stored yet. Only their signatures have to be checked."""
     events = {event.id: event for event in found}
     stored = agent.events.get_many(events)
     return (event for event_id, event in events.items() if event_id not in stored)
@@ -142,6 +142,6 @@ def _keep(agent: Agent, event: Event) -> bool:
         return agent.events.save(event, payment=OWNER) is Outcome.STORED
     except (InvalidEvent, Refused):
         return False
-    except (StoreError, ValueError) as error:  # ValueError: larger than an item may be
+    except (StoreError, ValueError) as error:  # ValueError: the event is too large for an item
         log.warning("event %s cannot be stored: %s", event.id, error)
         return False

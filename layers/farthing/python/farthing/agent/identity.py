@@ -1,6 +1,6 @@
-"""What the agent says of itself: its kind 10032 with address, endpoint and prices, and its profile.
+"""The agent's announcements: its kind 10032 with address, endpoint and prices, and its profile.
 
-Published as any other event of the owner's, and again only when something has changed.
+They are published as any other event of the owner, and again only after a change.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from farthing.nostr.kinds import Kind
 
 
 def publish_identity(agent: Agent) -> list[Event]:
-    """Publish what is not published yet; what that was."""
+    """Publish the announcements that have changed. Returns the published events."""
     settings = agent.settings
     published = [publish_own(agent, Kind.ILP_PEER_INFO, peer_info_tags(agent), _peer_info(agent))]
     if settings.profile:
@@ -36,7 +36,7 @@ def peer_info_tags(agent: Agent) -> list[list[str]]:
 
 
 def _peer_info(agent: Agent) -> str:
-    """The same for deployed agents, which read JSON from the content."""
+    """The same data as JSON in the content, for agents of earlier versions."""
     settings = agent.settings
     return orjson.dumps(
         {
@@ -56,15 +56,15 @@ def publish_own(
     content: str,
     renew_seconds: int | None = None,
 ) -> Event | None:
-    """Publish an event of the owner's, unless the one that stands says the same, and, where it has
-    to be renewed, is no older than so many seconds."""
+    """Publish an event of the owner, unless the current one has the same content. With a limit in
+    seconds, an older event is renewed in any case."""
     current = newest(agent, agent.settings.pubkey, kind)
     wanted = tuple(tuple(tag) for tag in tags)
     if current is not None and (current.tags, current.content) == (wanted, content):
         is_fresh = renew_seconds is None or agent.now - current.created_at < renew_seconds
         if is_fresh:
             return None
-    # Never older than what it replaces, whatever the clock says.
+    # The event must be newer than the one that it replaces, even if the clock was set back.
     created_at = agent.now if current is None else max(agent.now, current.created_at + 1)
     secret = agent.settings.secret
     event = sign_event(secret, kind=kind, content=content, created_at=created_at, tags=wanted)

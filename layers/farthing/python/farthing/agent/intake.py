@@ -1,6 +1,7 @@
-"""What a relay sends of followed keys, checked: asked for, not known yet, signed by its author.
+"""The check of events that a relay sends for followed keys: requested, not known yet, signed by the
+author.
 
-Signatures cost most and are checked last, and in batches, so that what is known costs one look-up.
+Signatures cost most, so they are checked last and in batches. A known event costs only one look-up.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -11,14 +12,15 @@ from farthing.ports.relays import RelayFailed
 from farthing.store.feeds import FeedCounts
 
 _BATCH = 100
+_BATCH_CHARACTERS = 1 << 20  # large events wait in smaller batches
 
-# Which of some ids are known; and what is done with new events: how many were of use.
+# `Known` finds the known ids among some. `Take` handles new events and returns the useful number.
 Known = Callable[[Iterable[str]], Container[str]]
 Take = Callable[[Sequence[Event]], int]
 
 
 class TooManyFaults(RelayFailed):
-    """The relay sends what nobody asked for, or what nobody signed."""
+    """The relay has sent too many events that were not requested or not validly signed."""
 
 
 class Intake:
@@ -38,6 +40,7 @@ class Intake:
         self._take = take
         self._most_faults = most_faults
         self._waiting: dict[str, Event] = {}
+        self._characters = 0  # of the waiting events
         self._all_faults = 0
         self._clear()
 
@@ -45,7 +48,7 @@ class Intake:
         self._events = self._stored = self._faults = 0
 
     def offer(self, value: Any) -> Event | None:
-        """The event, if it is one that was asked for. Its signature is checked with its batch."""
+        """The event, if it was requested. Its signature is checked later, with its batch."""
         try:
             event = parse_event(value)
         except InvalidEvent:
@@ -55,13 +58,14 @@ class Intake:
             self._fault()
             return None
         self._waiting[event.id] = event
-        if len(self._waiting) >= _BATCH:
+        self._characters += _characters(event)
+        if len(self._waiting) >= _BATCH or self._characters >= _BATCH_CHARACTERS:
             self.flush()
         return event
 
     def flush(self) -> None:
-        """Check and hand on what has come."""
-        waiting, self._waiting = self._waiting, {}
+        """Check the received events and pass them on."""
+        waiting, self._waiting, self._characters = self._waiting, {}, 0
         if not waiting:
             return
         known = self._known(waiting)
@@ -84,10 +88,14 @@ class Intake:
         self._faults += 1
         self._all_faults += 1
         if self._all_faults > self._most_faults:
-            raise TooManyFaults("the relay sends events that are not asked for, or not signed")
+            raise TooManyFaults("the relay sends events that were not requested or not signed")
 
     def counts(self) -> FeedCounts:
-        """What has come since the last look."""
+        """The counts since the last call."""
         counts = FeedCounts(self._events, self._stored, self._faults)
         self._clear()
         return counts
+
+
+def _characters(event: Event) -> int:
+    return len(event.content) + sum(len(value) for tag in event.tags for value in tag)

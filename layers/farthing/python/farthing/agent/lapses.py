@@ -1,11 +1,12 @@
-"""Idle purses, where the operator keeps money only for so long."""
+"""Idle purses lapse after a time that the operator sets."""
 
 from farthing.context import Agent
 from farthing.store.purses import DAY_SECONDS
 
 
 def lapse_idle_purses(agent: Agent) -> int:
-    """Book what idle purses hold as lapsed. Looks at all purses, so once a day. How many lapsed."""
+    """Book the balances of idle purses as lapsed. Reads all purses, so runs once a day. Returns the
+    number of lapsed purses."""
     days = agent.settings.purse_idle_days
     if not days or not agent.purses.claim_lapses(agent.now):
         return 0

@@ -1,5 +1,5 @@
-"""Where keys are found: their relays by kind 10002, by the hint in the owner's follow list, or by
-the place that takes their packets."""
+"""The relays of a key: from its kind 10002, from the hint in the owner's follow list, or at the
+host of its ILP endpoint."""
 
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ def is_relay_url(url: str) -> bool:
 
 
 def same_place(url: str) -> str:
-    """One form for the URLs of a relay: lists name it with and without a slash at its end."""
+    """One form for a relay's URLs: lists name a relay with and without a slash at the end."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}" + (
         f"?{parts.query}" if parts.query else ""
@@ -42,7 +42,7 @@ def hints(agent: Agent) -> dict[str, str]:
 
 
 def relay_at(endpoint: str) -> str:
-    """The relay of an agent is at the root of the host that takes its packets."""
+    """An agent's relay is at the root of the host of its ILP endpoint."""
     if origin_of(endpoint) is None:
         return ""
     parts = urlsplit(endpoint)
@@ -55,13 +55,13 @@ def peers_relay(agent: Agent, pubkey: str) -> str:
 
 
 def relays_to_read(agent: Agent, pubkey: str, hint: str) -> list[str]:
-    """Where a followed key writes."""
+    """The relays to which a followed key writes."""
     listed = _listed(agent, pubkey, write_relays)
     return listed or _ours_left_out(agent, [hint or peers_relay(agent, pubkey)])
 
 
 def relays_to_reach(agent: Agent, pubkey: str) -> list[str]:
-    """Where a key reads."""
+    """The relays from which a key reads."""
     return _listed(agent, pubkey, read_relays)
 
 
@@ -79,8 +79,8 @@ def _ours_left_out(agent: Agent, urls: Iterable[str]) -> list[str]:
 
 
 def feed_places(agent: Agent) -> dict[str, list[str]]:
-    """The relays at which followed keys are read, each with the keys: those that serve most keys
-    come first, and there are no more than the settings allow."""
+    """The relays of followed keys, each with its keys. Relays with most keys come first, and the
+    settings limit their number."""
     hinted = hints(agent)
     places: dict[str, list[str]] = {}
     for pubkey in followed(agent):

@@ -1,8 +1,8 @@
-"""Stored events that a stream's consumer has given up on, handled after all.
+"""Handling stored events again after a stream's consumer has failed on them.
 
-They are found in the tables and not in the stream, whose records are gone after a day. Each part
-may be done twice, and beside the consumers themselves: a number is given once, a client may see an
-event again, and a live feed goes on from where it is.
+The events are read from the tables: the stream's records are gone after a day. Each part may run
+twice, and in parallel with the consumers: an event gets a number once, a client may get an event
+again, and a live feed continues from its position.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ _PAGE = 1000
 
 
 @dataclass(frozen=True)
-class Span:
-    """Seconds between which events were written, both included."""
+class Period:
+    """A period in which events were written, from the first to the last second, both included."""
 
     first: int
     last: int
@@ -32,23 +32,23 @@ class Span:
         return self.first <= second <= self.last
 
 
-def stored_in(agent: Agent, span: Span) -> Iterator[list[StoredEvent]]:
-    """The events that were written then, some at a time. Reads the index of everything."""
+def stored_in(agent: Agent, period: Period) -> Iterator[list[StoredEvent]]:
+    """The events that were written in the period, in batches. Reads the index of all events."""
     for pk in agent.events.lists.everything():
         rows = read_all(agent.engine, Query(Table.POSTINGS, pk, limit=_PAGE))
-        # A posting is written again when its event is sent again: its time is the latest.
-        ids = (id_in(row.sk) for row in rows if row.item["w"] >= span.first)
+        # A posting is written again when its event is sent again, so it has the latest time.
+        ids = (id_in(row.sk) for row in rows if row.item["w"] >= period.first)
         while some := list(islice(ids, _AT_ONCE)):
             yield [
-                event for event in agent.events.get_many(some).values() if span.has(event.written)
+                event for event in agent.events.get_many(some).values() if period.has(event.written)
             ]
 
 
-def number_again(agent: Agent, span: Span) -> int:
-    """Number the events that have no number, oldest first. How many those were."""
+def number_again(agent: Agent, period: Period) -> int:
+    """Number the events that have no number, oldest first. Returns how many got a number."""
     missing = [
         event
-        for some in stored_in(agent, span)
+        for some in stored_in(agent, period)
         for numbers in [agent.changes.numbers_of(event.id for event in some)]
         for event in some
         if event.id not in numbers
@@ -57,19 +57,19 @@ def number_again(agent: Agent, span: Span) -> int:
     return number_events(agent, [Arrival(each.id, each.pubkey, each.kind) for each in missing])
 
 
-def deliver_again(agent: Agent, span: Span) -> int:
-    """Send the events to the subscriptions that want them now. How many were looked at."""
+def deliver_again(agent: Agent, period: Period) -> int:
+    """Send the events to the subscriptions that match them now. Returns the number of events."""
     found = 0
-    for some in stored_in(agent, span):
+    for some in stored_in(agent, period):
         fan_out(agent, [event.event for event in some])
         found += len(some)
     return found
 
 
-def push_again(agent: Agent, span: Span) -> int:
-    """Bring live changes feeds up to date with the events. How many were looked at."""
+def push_again(agent: Agent, period: Period) -> int:
+    """Bring live changes feeds up to date with the events. Returns the number of events."""
     found = 0
-    for some in stored_in(agent, span):
+    for some in stored_in(agent, period):
         numbers = agent.changes.numbers_of(event.id for event in some)
         entries = [
             Change(numbers[event.id], event.id, event.pubkey, event.kind)

@@ -1,4 +1,5 @@
-"""Other relays, by the websockets library's client, which needs no event loop of its own.
+"""A client for other relays, with the synchronous client of the websockets library, which needs no
+event loop.
 
 The connection goes only where `HostRules` allow, redirects are not followed, and every answer is
 bounded in events, octets and seconds.
@@ -16,8 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import orjson
 
-from farthing.nostr.negentropy import Initiator, InvalidMessage, SealedVector
-from farthing.ports.hosts import HostNotAllowed, HostRules
+from farthing.ports.hosts import HostNotAllowed, HostRules, why_unreachable
 from farthing.ports.relays import (
     Allowance,
     AllowanceSpent,
@@ -27,10 +27,13 @@ from farthing.ports.relays import (
     ReadLimits,
     RelayFailed,
     RelayRefused,
+    TooMuchAsked,
 )
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
+
+    from farthing.nostr.negentropy import SealedVector
 
 Take = Callable[[Any], object]
 Frame = list[Any]
@@ -43,13 +46,13 @@ _LARGEST_DOCUMENT = 256 * 1024
 # Frames that wait to be read: a fast relay must not fill the memory while we check signatures.
 _FRAMES_WAITING = 4
 _PORTS = {"ws": 80, "wss": 443}
-# In hex twice that, which the smallest of the common limits on a message has room for.
+# Twice as many hexadecimal digits fit into a message, by the smallest of the common limits.
 _NEGENTROPY_FRAME = 14_000
-_MOST_ROUNDS = 1000  # of a reconciliation: a relay that goes on has no end
+_MOST_ROUNDS = 1000  # rounds of a reconciliation: a relay could continue without end
 _MOMENT = 0.5  # seconds that `wait` waits
 _MOST_AT_ONCE = 100  # frames that `wait` takes
 _PING_SECONDS = 30
-# A relay that answers by NOTICE alone does not know what it was asked.
+# A relay that answers only by NOTICE does not know the verb.
 _AFTER_NOTICE_SECONDS = 3.0
 
 
@@ -71,26 +74,34 @@ class SocketRelays:
 
     @contextmanager
     def session(self, url: str, allowance: Allowance, seconds: float) -> Iterator["SocketSession"]:
-        # Few functions talk to other relays, and the others need not load it.
-        from websockets.exceptions import WebSocketException
+        # Imported here: few functions talk to other relays.
+        from websockets.exceptions import ConnectionClosed, WebSocketException
         from websockets.sync.client import connect
+
+        from farthing.agent.relay_connection import counting
 
         try:
             parts = _split(url)
-            # No proxy: the URL is a stranger's, and nobody else may answer for it.
+            # No proxy: the URL comes from a stranger, and a proxy would bypass the check of the
+            # host's address.
             with (
                 self._connect(parts, seconds) as connection,
                 connect(
                     url, sock=connection, open_timeout=seconds, close_timeout=1,
                     ping_interval=_PING_SECONDS, max_size=_LARGEST_FRAME,
                     max_queue=_FRAMES_WAITING, compression=None, proxy=None,
+                    create_connection=counting(allowance),
                 ) as socket,
             ):  # fmt: skip
                 yield SocketSession(socket, connection, allowance, seconds)
         except TimeoutError:
             raise RelayFailed(f"no answer within {seconds:g} seconds") from None
-        except (EOFError, OSError, WebSocketException) as error:
-            raise RelayFailed(type(error).__name__) from None
+        except ConnectionClosed as error:
+            raise RelayFailed(f"the connection ended: {error}"[:200]) from None
+        except OSError as error:
+            raise RelayFailed(f"it cannot be reached: {why_unreachable(error)}") from None
+        except (EOFError, WebSocketException) as error:
+            raise RelayFailed((str(error) or type(error).__name__)[:200]) from None
         except (HostNotAllowed, ValueError) as error:
             raise RelayFailed(str(error) or type(error).__name__) from None
 
@@ -101,14 +112,16 @@ class SocketRelays:
     def information(self, url: str, seconds: float) -> Mapping[str, Any]:
         try:
             return self._information(_split(url), seconds)
-        except (OSError, http.client.HTTPException) as error:
-            raise RelayFailed(type(error).__name__) from None
+        except OSError as error:
+            raise RelayFailed(f"it cannot be reached: {why_unreachable(error)}") from None
+        except http.client.HTTPException as error:
+            raise RelayFailed(f"expected an answer by HTTP: {type(error).__name__}") from None
         except (HostNotAllowed, ValueError) as error:
             raise RelayFailed(str(error) or type(error).__name__) from None
 
     def _information(self, parts: SplitResult, seconds: float) -> Mapping[str, Any]:
         connection = self._connect(parts, seconds)
-        # A relay that sends a byte at a time would meet every single timeout.
+        # A relay that sends one byte at a time would never exceed the timeout of a single read.
         too_long = threading.Timer(seconds, _shut_down, [connection])
         too_long.start()
         try:
@@ -153,7 +166,7 @@ class SocketSession:
                     self._send("CLOSE", _READ)
                     return
                 case ["CLOSED", *_]:
-                    raise RelayRefused(f"the relay refuses what was asked: {_reason(frame)}")
+                    raise RelayRefused(f"the relay refuses the request: {_reason(frame)}")
 
     def changes(self, filter: Filter, since: int) -> Iterator[Numbered]:
         self._send("CHANGES", _CHANGES, {**filter, "since": since})
@@ -170,7 +183,10 @@ class SocketSession:
                 case ["CHANGES", _, "ERR", *_] | ["CLOSED", *_]:
                     raise RelayRefused(f"the relay ends the feed: {_reason(frame)}")
 
-    def reconcile(self, filter: Filter, ours: SealedVector) -> Iterator[str]:
+    def reconcile(self, filter: Filter, ours: "SealedVector") -> Iterator[str]:
+        # Imported here: every function makes this client, and few reconcile.
+        from farthing.nostr.negentropy import Initiator, InvalidNegentropy
+
         initiator = Initiator(ours, _NEGENTROPY_FRAME)
         message: bytes | None = initiator.initiate()
         head: tuple[object, ...] = ("NEG-OPEN", _SYNC, filter)
@@ -181,14 +197,17 @@ class SocketSession:
             self._send(*head, message.hex())
             frame = next(self._answers(_SYNC))
             if frame[0] != "NEG-MSG" or len(frame) < 3 or type(frame[2]) is not str:
-                raise RelayRefused(f"the relay ends the sync: {_reason(frame)}")
+                refused = TooMuchAsked if _is_too_much(frame) else RelayRefused
+                raise refused(f"the relay ends the sync: {_reason(frame)}")
             try:
                 message, _, need = initiator.reconcile(bytes.fromhex(frame[2]))
-            except (InvalidMessage, ValueError):
-                raise RelayFailed("the relay's answer is not negentropy") from None
+            except (InvalidNegentropy, ValueError):
+                raise RelayFailed(
+                    "expected negentropy as the relay's answer, got other data"
+                ) from None
             yield from (each.hex() for each in need)
             head = ("NEG-MSG", _SYNC)
-        raise RelayFailed("the relay's sync has no end")
+        raise RelayFailed(f"expected the sync to end within {_MOST_ROUNDS} rounds")
 
     def subscribe(self, name: str, filters: Sequence[Filter], take: Take) -> None:
         self._taking[name] = take
@@ -199,7 +218,7 @@ class SocketSession:
         for _ in range(_MOST_AT_ONCE):
             if self._receive(seconds) is None:
                 return
-            seconds = 0.0  # and whatever has come meanwhile
+            seconds = 0.0  # then also take the frames that have come meanwhile
 
     def publish(self, event: Mapping[str, Any]) -> Published:
         self._send("EVENT", event)
@@ -216,7 +235,7 @@ class SocketSession:
         self._socket.send(orjson.dumps(parts).decode())
 
     def _answers(self, name: str) -> Iterator[Frame]:
-        """The frames that carry a name, for as long as an answer may take."""
+        """The frames with a subscription's name, until the time for an answer is over."""
         until = time.monotonic() + self._seconds
         notice = ""
         while True:
@@ -230,7 +249,7 @@ class SocketSession:
                 until = min(until, time.monotonic() + _AFTER_NOTICE_SECONDS)
 
     def _next(self, seconds: float) -> Frame | None:
-        """The next frame that no subscription takes, None where none comes in time."""
+        """The next frame that no subscription takes, or None if none comes in time."""
         ends = time.monotonic() + seconds
         while (frame := self._receive(ends - time.monotonic())) is not None:
             if frame:
@@ -238,9 +257,11 @@ class SocketSession:
         return None
 
     def _receive(self, seconds: float) -> Frame | None:
-        """One frame, or None; an empty one for what a subscription has taken and for nonsense."""
+        """One frame, or None if none comes in time. A frame that a subscription has taken, or that
+        is invalid, gives an empty one."""
         try:
-            text = self._socket.recv(max(0.0, seconds))
+            # Undecoded, so that octets are counted and not characters.
+            text = self._socket.recv(max(0.0, seconds), decode=False)
         except TimeoutError:
             return None
         frame = orjson.loads(text)
@@ -265,12 +286,18 @@ def _shut_down(connection: sockets.socket) -> None:
 def _split(url: str) -> SplitResult:
     parts = urlsplit(url)
     if parts.scheme not in _PORTS:
-        raise ValueError("a relay is at a ws:// or wss:// URL")
+        raise ValueError("expected a ws:// or wss:// URL of a relay")
     return parts
 
 
 def _port(parts: SplitResult) -> int:
     return parts.port or _PORTS[parts.scheme]
+
+
+def _is_too_much(frame: Frame) -> bool:
+    """Whether a sync is refused for its size: by NIP-77, or by a code of our own document."""
+    why = frame[2] if len(frame) > 2 else None
+    return type(why) is str and why.startswith(("blocked:", "RESULTS_TOO_BIG"))
 
 
 def _reason(frame: Frame) -> str:

@@ -1,13 +1,15 @@
 """A client of paid subscriptions: subscribe, iterate over events, pay for more, close.
 
-It knows no network: a `Carrier` brings packets to the relay, and an `Inbox` has what was pushed to
-this agent. A message whose answer is lost is sent again as it is, and has its effect once.
+The client opens no connection: a `Carrier` brings packets to the relay, and an `Inbox` has the
+deliveries that were pushed to this agent. A message whose answer is lost is sent again unchanged,
+and has its effect once.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from secrets import randbelow, token_hex
 from typing import Any, Final, Protocol
@@ -28,22 +30,25 @@ from farthing.btp_nips.messages import (
     EventMessage,
     Message,
     Metadata,
-    Model,
     Notice,
     Payment,
     Purpose,
     Req,
 )
+from farthing.btp_nips.models import TTL_MAX, Model
 from farthing.btp_nips.positions import Position
+from farthing.btp_nips.tokens import read_unverified
+from farthing.connector.client import shortfall
 from farthing.ilp.condition import author_fulfillment, condition_of
-from farthing.ilp.packet import Fulfill, Prepare, Reject, to_milliseconds
+from farthing.ilp.packet import Fulfill, Prepare, Reject, final, to_milliseconds
 from farthing.nostr.events import Event, InvalidEvent, public_key_of, verify
 from farthing.nostr.filters import Filter
 
 _EXPIRY: Final = timedelta(seconds=30)
 _ATTEMPTS: Final = 4
 _WAIT_SECONDS: Final = 0.5
-# How the texts of NOTICE begin that ask for money.
+_LONGEST_WAIT_SECONDS: Final = 60
+# The beginnings of NOTICE texts that ask for money.
 _ABOUT_CREDIT: Final = (f"[{LOW_CREDIT}]", f"[{PaymentInsufficient.error}]")
 
 
@@ -51,40 +56,43 @@ class NoAnswer(Exception):
     """No reply came to a packet. Whether it has arrived is unknown."""
 
 
-class Refused(Exception):
-    """The relay, or somebody on the way to it, has rejected a message."""
+class RelayRejected(Exception):
+    """The relay, or a connector on the way to it, has rejected a message."""
 
     def __init__(self, reject: Reject) -> None:
         super().__init__(f"{reject.code} {reject.message}")
+        self.reject = reject
         self.code = str(reject.code)
         self.message = reject.message
         self.details = _details(reject.data)
 
     @property
     def error(self) -> str:
-        """The name of the error, empty where a connector has none."""
+        """The name of the error, or an empty string if a connector on the way has rejected."""
         return str(self.details.get("error", ""))
 
 
 class SpendLimit(Exception):
-    """What is asked for is more than may be spent."""
+    """The payment would exceed the spending limit."""
 
 
 class Carrier(Protocol):
     async def send(self, prepare: Prepare) -> Fulfill | Reject:
-        """Bring a packet to its destination. Raises NoAnswer; a Fulfill is a true one."""
+        """Bring a packet to its destination. Raises NoAnswer. A returned Fulfill has been checked
+        against the condition."""
         ...
 
 
 class Inbox(Protocol):
-    """What was pushed to this agent for one subscription."""
+    """The deliveries that were pushed to this agent, by subscription."""
 
     async def expect(self, relay: str, subscription_id: str, until: int) -> None:
-        """Have deliveries fulfilled from now on."""
+        """Fulfil deliveries for this subscription from now on."""
         ...
 
     async def take(self, relay: str, subscription_id: str) -> Sequence[bytes]:
-        """The messages that have come since, as the data of their packets. Empty after a while."""
+        """The messages since the last call, as the data of their packets. Empty if none come for a
+        while."""
         ...
 
 
@@ -96,12 +104,15 @@ class Relay:
 
 @dataclass
 class Handlers:
-    """What is called when a subscription has news that are no events."""
+    """Callbacks for news of a subscription other than events."""
 
     eose: Callable[[Eose], object] = lambda _: None
     notice: Callable[[str], object] = lambda _: None
-    payment_request: Callable[[int], object] = lambda _: None  # what the next event costs
+    payment_request: Callable[[int], object] = lambda _: (
+        None
+    )  # called with the price of the next event
     closed: Callable[[str], object] = lambda _: None
+    trouble: Callable[[str], object] = lambda _: None  # something failed and is tried again
 
 
 @dataclass
@@ -131,28 +142,58 @@ class SubscriptionClient:
         auto_top_up: int = 0,
         handlers: Handlers | None = None,
     ) -> "Subscription":
-        """Open a subscription, or go on with one of this id."""
+        """Open a subscription, or continue the one with this id."""
         made = Subscription(
             self, id or f"sub-{token_hex(8)}", is_push=push, max_spend=max_spend,
             auto_top_up=auto_top_up, handlers=handlers or Handlers(),
         )  # fmt: skip
-        metadata: dict[str, Any] = {"delivery": Delivery.PUSH if push else Delivery.PULL}
-        if push:
-            if self.inbox is None or not self.reply_to:
-                raise ValueError("push needs an inbox and an address")
-            until = int(self.clock()) + (ttl or 86400)
-            await self.inbox.expect(self.relay.pubkey, made.id, until)
-            metadata["reply_to"] = self.reply_to
-        await made.pay(amount, filters, ttl=ttl, model=model, token=resume, window=window,
-                       **metadata)  # fmt: skip
+        way = await self._way(made.id, push, ttl)
+        await made.pay(amount, filters, ttl=ttl, model=model, token=resume, window=window, **way)
         return made
 
+    async def go_on(
+        self,
+        id: str,
+        filters: Sequence[Filter],
+        token: str,
+        *,
+        push: bool = False,
+        **options: Any,
+    ) -> "Subscription | None":
+        """Continue an open subscription behind the position of one of its tokens, free of charge.
+        None if it has ended, or has other filters: then the token opens one at the full price."""
+        named = read_unverified(token)
+        if named is None or named.subscription_id != id:
+            return None
+        made = self.of_id(id, push=push, **options)
+        with suppress(RelayRejected):
+            answer = await made.status()
+            # A REQ of amount 0 with other filters would open a free subscription in its place.
+            is_free = answer.model is Model.FREE
+            if is_free or answer.state.has_ended or self.clock() * 1000 >= answer.expires_at_ms:
+                return None
+            way = await self._way(id, push, None)
+            await made.pay(0, filters, model=answer.model, **way)
+            made.resume_behind(named.position, token)
+            return made
+        return None
+
+    async def _way(self, id: str, push: bool, ttl: int | None) -> dict[str, Any]:
+        """The metadata of the way of delivery. From now on, pushed messages are expected."""
+        if not push:
+            return {"delivery": Delivery.PULL}
+        if self.inbox is None or not self.reply_to:
+            raise ValueError("expected an inbox and a reply_to address for push")
+        until = int(self.clock()) + (ttl or TTL_MAX)
+        await self.inbox.expect(self.relay.pubkey, id, until)
+        return {"delivery": Delivery.PUSH, "reply_to": self.reply_to}
+
     def of_id(self, id: str, *, push: bool = False, **options: Any) -> "Subscription":
-        """A subscription that was opened before."""
+        """An existing subscription, by its id."""
         return Subscription(self, id, is_push=push, **options)
 
     async def exchange(self, message: Message, amount: int) -> bytes:
-        """The data of the answer. Sends the very same data again where no answer comes."""
+        """The data of the answer. Sends the same data again if no answer comes."""
         data = encode(message)
         for attempt in range(_ATTEMPTS):
             try:
@@ -162,10 +203,10 @@ class SubscriptionClient:
                     raise
             else:
                 if isinstance(reply, Reject):
-                    raise Refused(reply)
+                    raise RelayRejected(reply)
                 return reply.data
             await self.sleep(_WAIT_SECONDS * 2**attempt)
-        raise NoAnswer("no answer")
+        raise NoAnswer("no answer came from the relay")
 
     def _packet(self, data: bytes, amount: int) -> Prepare:
         fulfillment = author_fulfillment(self.secret, bytes.fromhex(self.relay.pubkey), data)
@@ -179,7 +220,7 @@ class SubscriptionClient:
         )
 
     def metadata(self, **fields: Any) -> Metadata:
-        # Two messages of one second would otherwise be one message.
+        # Otherwise two messages of one second would be equal, and so count as one.
         fields.setdefault("priority", randbelow(PRIORITY_MAX + 1))
         return Metadata(int(self.clock()), sender=public_key_of(self.secret), **fields)
 
@@ -195,11 +236,12 @@ class Subscription:
     auto_top_up: int = 0
     handlers: Handlers = field(default_factory=Handlers)
     poll_seconds: float = 1.0
-    spent: int = 0  # what we have paid
-    answer: ReqAnswer | None = None  # the relay's last word on how it stands
+    spent: int = 0  # the sum of our payments
+    answer: ReqAnswer | None = None  # the relay's last answer about the subscription's state
     is_over: bool = False
-    resumption_token: str = ""
-    _after: Position | None = None
+    resumption_token: str = ""  # continues behind the last message that the caller has taken
+    _seen: tuple[Position, bool] | None = None  # the last position, and whether EOSE was there
+    _failures: int = 0  # in a row
 
     async def pay(
         self,
@@ -210,7 +252,8 @@ class Subscription:
         token: str | None = None,
         **metadata: Any,
     ) -> ReqAnswer:
-        """A REQ with money. What connectors keep on the way is added, within what may be spent."""
+        """Send a REQ with money. The fees of connectors on the way are added, within the spending
+        limit."""
         sent = amount
         for _ in range(_ATTEMPTS):
             self._check_spend(sent)
@@ -219,16 +262,22 @@ class Subscription:
             req = Req(self.id, tuple(filters), payment, self.client.metadata(**given), token)
             try:
                 await self._ask(req, sent)
-            except Refused as refused:
+            except RelayRejected as refused:
                 missing = _missing(refused, sent)
                 if not missing:
                     raise
                 sent += missing
                 continue
+            except NoAnswer:
+                self.spent += sent  # perhaps
+                raise
             self.spent += sent
             assert self.answer is not None
+            if filters:
+                self._seen = None  # stored events come, possibly again
+                self.resumption_token = self.answer.resumption_token
             return self.answer
-        raise SpendLimit(f"connectors on the way keep too much of {sent}")
+        raise SpendLimit(f"the fees of the connectors on the way are too high: {sent} sent")
 
     async def top_up(self, amount: int, ttl: int | None = None) -> ReqAnswer:
         return await self.pay(amount, ttl=ttl)
@@ -239,7 +288,7 @@ class Subscription:
         return self.answer
 
     async def close(self) -> int:
-        """What has gone back to the purse."""
+        """Close the subscription. Returns the amount that went back to the purse."""
         message = Close(self.id, Payment(purpose=Purpose.RELAY_FEE), self.client.metadata())
         answer = orjson.loads(await self.client.exchange(message, 0))
         self.is_over = True
@@ -265,23 +314,57 @@ class Subscription:
         return found
 
     async def messages(self) -> AsyncIterator[Message]:
-        """Everything that the relay has to say, in its order."""
+        """All messages of the relay, in order."""
         while not self.is_over:
-            some = await (self._pushed() if self.is_push else self._pulled())
+            some = await self._next()
+            token, events = self._token_behind(), sum(isinstance(m, EventMessage) for m in some)
             for message in some:
-                if not self._is_new(message):
-                    continue
-                await self._heed(message)
-                yield message
+                events -= isinstance(message, EventMessage)
+                is_new = self._is_new(message)
+                if is_new:
+                    self._follow_credit(message)
+                    await self._heed(message)
+                if not events:
+                    self.resumption_token = token or self.resumption_token
+                if is_new:
+                    yield message
             if not some and not self.is_over:
                 await self.client.sleep(self.poll_seconds)
 
+    async def _next(self) -> Sequence[Message]:
+        """The next messages. A failure that may pass is tried again until the subscription's time
+        is over."""
+        try:
+            some = await (self._pushed() if self.is_push else self._pulled())
+        except (NoAnswer, RelayRejected) as error:
+            if not self._may_pass(error):
+                raise
+            self._failures += 1
+            seconds = min(2 ** (self._failures - 1), _LONGEST_WAIT_SECONDS)
+            self.handlers.trouble(f"{error}; trying again in {seconds} s")
+            await self.client.sleep(seconds)
+            return ()
+        self._failures = 0
+        return some
+
+    def _may_pass(self, error: Exception) -> bool:
+        is_lasting = isinstance(error, RelayRejected) and final(error.code)
+        is_open = self.answer is not None and self.client.clock() * 1000 < self.answer.expires_at_ms
+        return is_open and not is_lasting
+
+    def _token_behind(self) -> str:
+        """The token behind all messages of the last answer. An older token would repeat messages; a
+        token that is used before its messages are taken would leave a gap. By push, only EOSE
+        brings a token."""
+        return "" if self.is_push or self.answer is None else self.answer.resumption_token
+
     async def _pulled(self) -> Sequence[Message]:
-        metadata = self.client.metadata(pull=PULL_MAX, after=self._after)
+        after = None if self._seen is None else self._seen[0]
+        metadata = self.client.metadata(pull=PULL_MAX, after=after)
         req = Req(self.id, (), Payment(), metadata)
         try:
             return await self._ask(req, 0)
-        except Refused as refused:
+        except RelayRejected as refused:
             if refused.error in ("expired", "subscription_not_found"):
                 self.is_over = True
                 self.handlers.closed(refused.message)
@@ -297,16 +380,26 @@ class Subscription:
         data = await self.client.exchange(req, amount)
         read = read_req_answer(data)
         self.answer = read.answer
-        self.resumption_token = read.answer.resumption_token
         return read.messages
 
+    def _follow_credit(self, message: Message) -> None:
+        """By push, no answer states the credit: it follows from the fees that events state. What is
+        drawn from the purse shows at the next answer."""
+        position, answer = message.metadata.position, self.answer
+        if not self.is_push or answer is None or position is None or position <= answer.position:
+            return
+        fee = message.payment.amount if isinstance(message, EventMessage) else 0
+        self.answer = replace(answer, credit=max(0, answer.credit - fee), position=position)
+
     def _is_new(self, message: Message) -> bool:
-        """Whether the message was not seen yet, and is what its author has signed."""
+        """Whether the message is new and its event is validly signed. EOSE may have the position of
+        the event before it."""
         position = message.metadata.position
         if position is not None:
-            if self._after is not None and position <= self._after:
+            place = position, isinstance(message, Eose)
+            if self._seen is not None and place <= self._seen:
                 return False
-            self._after = position
+            self._seen = place
         if isinstance(message, EventMessage):
             try:
                 verify(message.event)
@@ -320,35 +413,63 @@ class Subscription:
             self.handlers.eose(message)
         elif isinstance(message, Closed):
             self.is_over = True
+            if self.is_push:
+                await self._ask_where_it_ended()
             self.handlers.closed(message.reason)
         elif isinstance(message, Notice):
             self.handlers.notice(message.message)
             if message.message.startswith(_ABOUT_CREDIT):
                 await self._refill()
 
+    async def _ask_where_it_ended(self) -> None:
+        """Ask for the last position. By push, EOSE brought the last token. CLOSED comes after all
+        events, so the subscription's last position is also ours."""
+        with suppress(NoAnswer, RelayRejected):
+            self.resumption_token = (await self.status()).resumption_token
+
     async def _refill(self) -> None:
-        """Little credit is left: pay for more, or say what it takes."""
+        """Little credit is left: pay for more, or report the price of the next event."""
         fee = self.answer.event_fee if self.answer is not None else 0
         is_affordable = self.max_spend is None or self.spent + self.auto_top_up <= self.max_spend
         if self.auto_top_up and is_affordable:
-            await self.top_up(self.auto_top_up)
-        else:
-            self.handlers.payment_request(fee)
+            try:
+                await self.top_up(self.auto_top_up)
+            except (NoAnswer, RelayRejected, SpendLimit) as error:
+                self.handlers.trouble(f"the top-up failed: {error}")
+            else:
+                return
+        self.handlers.payment_request(fee)
+
+    def resume_behind(self, position: Position, token: str) -> None:
+        """Take no message up to this position, which the token names."""
+        self._seen = position, False
+        self.resumption_token = token
 
     def _check_spend(self, amount: int) -> None:
         if self.max_spend is not None and self.spent + amount > self.max_spend:
-            raise SpendLimit(f"{self.spent + amount} would be spent, at most {self.max_spend} may")
+            raise SpendLimit(
+                f"expected to spend at most {self.max_spend}, got {self.spent + amount}"
+            )
 
 
 async def unique(*subscriptions: Subscription) -> AsyncIterator[Event]:
-    """The events of several subscriptions, each event once, as they come."""
-    queue: asyncio.Queue[Event | None] = asyncio.Queue(maxsize=100)
+    """The events of several subscriptions as they come, each event once. No subscription reads
+    ahead of the caller, so its resumption token leaves no gap. If one fails, the others go on; the
+    first failure is raised when all are over."""
+    queue: asyncio.Queue[tuple[Event, asyncio.Event] | None] = asyncio.Queue()
     seen: set[str] = set()
+    failures: list[Exception] = []
 
     async def read(one: Subscription) -> None:
         try:
             async for event in one:
-                await queue.put(event)
+                taken = asyncio.Event()
+                await queue.put((event, taken))
+                await taken.wait()
+        except Exception as error:
+            failures.append(error)
+            if len(subscriptions) > 1:
+                one.handlers.trouble(f"{one.id} has ended: {error}")
         finally:
             await queue.put(None)
 
@@ -356,16 +477,21 @@ async def unique(*subscriptions: Subscription) -> AsyncIterator[Event]:
     left = len(tasks)
     try:
         while left:
-            event = await queue.get()
-            if event is None:
+            found = await queue.get()
+            if found is None:
                 left -= 1
-            elif event.id not in seen:
+                continue
+            event, taken = found
+            if event.id not in seen:
                 seen.add(event.id)
                 yield event
+            taken.set()
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+    if failures:
+        raise failures[0]
 
 
 def _details(data: bytes) -> dict[str, Any]:
@@ -376,12 +502,9 @@ def _details(data: bytes) -> dict[str, Any]:
     return details if type(details) is dict else {}
 
 
-def _missing(refused: Refused, sent: int) -> int:
-    """What connectors have kept, where the relay says that too little has arrived; else 0."""
+def _missing(refused: RelayRejected, sent: int) -> int:
+    """The fees that connectors have kept, if the relay says that too little has arrived; else 0."""
     if refused.error != PaymentInsufficient.error:
         return 0
-    try:
-        price, received = int(refused.details["price"]), int(refused.details["received"])
-    except (KeyError, TypeError, ValueError):
-        return 0
-    return price - received if received < sent and price > received else 0
+    short = shortfall(refused.reject)
+    return 0 if short is None or short.received >= sent else short.missing

@@ -1,5 +1,5 @@
-"""What is done every minute: holds of expired packets are released, paid subscriptions end when
-their time is over, and removals of events that are not through go on."""
+"""The work of every minute: release the holds of expired packets, end paid subscriptions whose time
+is over, and continue unfinished removals of events."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from farthing.relay.removal import continue_removals
 def sweep(agent: Agent) -> dict[str, Any]:
     released = agent.ledger.release_expired(agent.now_ms)
     agent.meter.count(Metric.HOLDS_RELEASED, released)
-    # An alarm on falling revenue needs a figure every minute, and no payment gives none.
+    # An alarm on falling revenue needs a figure every minute, also in a minute without payments.
     agent.meter.count(Metric.REVENUE, 0)
     return {
         "released": released,

@@ -1,9 +1,9 @@
-"""Which relays an event is broadcast to: those of the keys that it mentions, those of the author's
-followers, and hubs. Each group has its share, and relays that lost what they were paid for have
-none."""
+"""The relays for a broadcast event: those of the mentioned keys, those of the author's followers,
+and hubs. Each group has its share. Relays that have lost paid events are left out."""
 
 from collections.abc import Iterator
-from itertools import islice
+from contextlib import suppress
+from itertools import chain, islice
 from typing import NamedTuple
 
 from farthing.agent.follows import newest
@@ -13,7 +13,8 @@ from farthing.context import Agent
 from farthing.nostr.events import Event, is_hex64
 from farthing.nostr.filters import Filter
 from farthing.nostr.kinds import Kind
-from farthing.store.outbox import RelayRecord
+from farthing.store.outbox import DeliveryState, RelayRecord
+from farthing.store.planner import ScanTooLong
 
 _DAY = 24 * 3600
 _MOST_MENTIONED = 100
@@ -22,14 +23,16 @@ _MOST_MENTIONED = 100
 class Target(NamedTuple):
     relay: str  # WebSocket URL
     group: str
-    pubkey: str = ""  # the relay's own key, where its kind 10032 is known
+    pubkey: str = ""  # the relay's own key, if its kind 10032 is known
 
 
 def targets_of(agent: Agent, event: Event) -> list[Target]:
     """The relays for an event, each once, in the group that comes first."""
     settings = agent.settings
     groups = {
-        "mentioned": _of_keys(agent, "mentioned", _mentioned(agent, event)),
+        "mentioned": chain(
+            _of_deleted(agent, event), _of_keys(agent, "mentioned", _mentioned(agent, event))
+        ),
         "followers": _of_keys(agent, "followers", _followers(agent)),
         "hubs": (Target(same_place(url), "hubs") for url in settings.broadcast_hubs),
     }
@@ -50,6 +53,17 @@ def _distinct(targets: Iterator[Target]) -> Iterator[Target]:
             yield target
 
 
+def _of_deleted(agent: Agent, event: Event) -> Iterator[Target]:
+    """The relays that have the events which a deletion names, as far as we placed them there."""
+    if event.kind != Kind.DELETION:
+        return
+    for event_id in islice(filter(is_hex64, event.values("e")), _MOST_MENTIONED):
+        found = agent.outbox.broadcast(event_id)
+        for each in () if found is None else found.deliveries:
+            if each.state is DeliveryState.STORED:
+                yield Target(each.relay, "mentioned", each.pubkey)
+
+
 def _mentioned(agent: Agent, event: Event) -> Iterator[str]:
     keys = dict.fromkeys(key for key in event.values("p") if is_hex64(key))
     ours = {agent.settings.pubkey, event.pubkey}
@@ -57,17 +71,19 @@ def _mentioned(agent: Agent, event: Event) -> Iterator[str]:
 
 
 def _followers(agent: Agent) -> Iterator[str]:
-    """Whose follow lists name the owner, as far as they are stored here."""
+    """The keys whose stored follow lists name the owner. No keys if too many other events name the
+    owner as well, because the number of events to read is limited."""
     owner = agent.settings.pubkey
     lists = Filter(
         kinds=frozenset({Kind.FOLLOWS.value}), tags={"p": frozenset({owner})},
         limit=agent.settings.broadcast_relays,
     )  # fmt: skip
-    return (each.pubkey for each in agent.reader.find(lists) if each.pubkey != owner)
+    with suppress(ScanTooLong):
+        yield from (each.pubkey for each in agent.reader.find(lists) if each.pubkey != owner)
 
 
 def _of_keys(agent: Agent, group: str, keys: Iterator[str]) -> Iterator[Target]:
-    """A key's own relay, if it has one, and where it reads."""
+    """A key's own relay, if it has one, and the relays from which the key reads."""
     own_relay = same_place(agent.settings.socket_url)
     for key in keys:
         terms = terms_of(agent, key)
@@ -79,7 +95,7 @@ def _of_keys(agent: Agent, group: str, keys: Iterator[str]) -> Iterator[Target]:
 
 
 def terms_of(agent: Agent, pubkey: str) -> RelayTerms | None:
-    """Where and what a relay is paid, by its own kind 10032."""
+    """A relay's address and prices, from its own kind 10032."""
     info = newest(agent, pubkey, Kind.ILP_PEER_INFO)
     try:
         return None if info is None else terms_from_peer_info(info)
@@ -92,8 +108,8 @@ def has_place(agent: Agent, relay: str) -> bool:
 
 
 def keeps_what_it_is_paid_for(agent: Agent, record: RelayRecord) -> bool:
-    """Whether a relay has lost no more of what was read back than it may. A loss is forgiven after
-    some time."""
+    """Whether a relay still has enough of the paid events that were read back. A loss is forgotten
+    after some time."""
     settings = agent.settings
     forgiven = agent.now - record.last_lost >= settings.broadcast_pardon_days * _DAY
     looked = record.kept + record.lost

@@ -1,5 +1,5 @@
-"""What an agent does by itself from time to time: see what followed agents say, make peers of
-them, keep and offer our routes, and settle what we owe."""
+"""The agent's periodic duties: read the announcements of followed agents, make peers of them, renew
+and announce our routes, and settle our debts."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -16,11 +16,11 @@ from farthing.ports.meter import Metric
 log = logging.getLogger("farthing")
 
 
-def say_who_we_are(agent: Agent) -> str:
+def publish_announcements(agent: Agent) -> str:
     return f"published {len(publish_identity(agent))} events of our own"
 
 
-def see_what_followed_agents_say(agent: Agent) -> str:
+def gather_announcements(agent: Agent) -> str:
     found = gather(agent)
     return f"gathered {found.events} events at {found.relays} relays, {found.failed} do not answer"
 
@@ -30,10 +30,12 @@ def make_peers(agent: Agent) -> str:
     return f"proposed {len(made)} peers, dropped {drop_unfollowed(agent)}"
 
 
-def keep_routes(agent: Agent) -> str:
+def renew_routes(agent: Agent) -> str:
     renewed = agent.routes.renew(agent.now)
     if renewed:
-        log.warning("the routing table is days old: %d routes are kept until the next", renewed)
+        log.warning(
+            "the routing table is days old: %d routes are kept until the next table", renewed
+        )
     return f"renewed {renewed} routes"
 
 
@@ -45,26 +47,27 @@ def settle(agent: Agent) -> str:
     return f"settled with {settle_payables(agent)} peers"
 
 
-def let_purses_lapse(agent: Agent) -> str:
+def lapse_purses(agent: Agent) -> str:
     return f"{lapse_idle_purses(agent)} purses lapsed"
 
 
 Duty = Callable[[Agent], str]
 
-# Peers come of what was gathered, and routes through them are offered after.
+# The order matters: gathered events make peers, and then routes through them are announced.
 DUTIES: Sequence[Duty] = (
-    say_who_we_are,
-    see_what_followed_agents_say,
+    publish_announcements,
+    gather_announcements,
     make_peers,
-    keep_routes,
+    renew_routes,
     offer_routes,
     settle,
-    let_purses_lapse,
+    lapse_purses,
 )
 
 
-def keep_up(agent: Agent, duties: Sequence[Duty] = DUTIES) -> dict[str, str]:
-    """Do every duty; one that fails does not keep the others from being done."""
+def run_duties(agent: Agent, duties: Sequence[Duty] = DUTIES) -> dict[str, str]:
+    """Run every duty. A failing duty does not stop the others. Returns the result of each, by its
+    name."""
     done: dict[str, str] = {}
     for duty in duties:
         try:

@@ -1,1 +1,1 @@
-"""What only AWS needs: Powertools metrics, @connections, calls of functions, secrets."""
+"""The code that only AWS needs: Powertools metrics, @connections, calls of functions, secrets."""

@@ -1,21 +1,22 @@
 """Clients behind API Gateway, reached through the @connections API.
 
-One call takes one frame, and a frame holds one event. Newest first, strictly, would mean to wait
-for each call before the next: some ten milliseconds each, so a second for a hundred events and
-more than the 29 that API Gateway allows for the largest answers. So:
+One call takes one frame, and a frame has one event. To send events strictly newest first, each call
+would have to wait for the one before. A call takes some ten milliseconds, so a hundred events would
+take a second, and the largest answers more than the 29 seconds that API Gateway allows. So:
 
-- Short answers go in order: the newest few, by which clients show or page something.
-- In longer ones, a few frames at a time go side by side. Only those can swap places; each group
-  waits for the one before, so no event comes more than a group too early or too late.
-- EOSE is what the handler returns when all of them have been taken, so it is always the last.
+- Short answers go in order: the newest few events, which clients show first or page by.
+- In longer answers, a group of a few frames goes in parallel. Only frames of one group can swap
+  places, because each group waits for the one before.
+- The handler returns EOSE after all frames were accepted, so EOSE is always last.
 
-NIP-01 says that newer events should come first. Clients learn from EOSE when they have them all,
-and from `created_at` in which order they are.
+NIP-01 says that newer events should come first. EOSE tells a client that it has all events, and
+`created_at` gives their order.
 
-API Gateway turns posts away for reasons that are none of a client's: the account's rate (429 under
-several names), trouble of its own (500). Those are repeated with growing waits, and what is left
-then is `BUSY`: the caller tries again later. Nobody is disconnected for a 429. A connection whose
-posts fail otherwise, while others of the same call succeed, is ill by itself and is closed.
+API Gateway refuses some posts although the client is not at fault: because of the account's rate
+(429, under several names) or an error of its own (500). Such posts are repeated with growing
+pauses. If they still fail, the outcome is `BUSY`, and the caller tries again later. No client is
+disconnected for a 429. If the posts to one connection fail for another reason while others of the
+same call succeed, the connection is broken and is closed.
 """
 
 import logging
@@ -32,10 +33,10 @@ from farthing.ports.connections import Delivery, Frame, NumberedFrame
 log = logging.getLogger("farthing")
 
 _SIDE_BY_SIDE = 16
-_IN_ORDER = 10  # frames up to which order is worth the time
+_IN_ORDER = 10  # longer answers are not sent in strict order
 _FIRST_WAIT = 0.05
 _LONGEST_WAIT = 2.0
-# Seconds that the posts of one call are repeated for, all together: a function has 29.
+# Seconds for all attempts of one call together. A function has 29 seconds.
 _PATIENCE = 6.0
 # API Gateway takes no larger message in either direction.
 _LARGEST_MESSAGE = 128 * 1024
@@ -43,7 +44,7 @@ _TOO_MANY_REQUESTS, _GONE, _TOO_LARGE, _SERVER_ERRORS = 429, 410, 413, 500
 
 
 class _Post(Enum):
-    """What became of one post."""
+    """The outcome of one post."""
 
     TAKEN = Delivery.DELIVERED
     TOO_LARGE = Delivery.TOO_LARGE
@@ -53,7 +54,7 @@ class _Post(Enum):
 
 
 _WORST_LAST = list(_Post)
-# After these the rest of a connection's frames are not tried.
+# After these outcomes, further frames of the connection are not tried.
 _ENDS = (_Post.THROTTLED, _Post.FAILED, _Post.GONE)
 
 
@@ -65,7 +66,8 @@ def make_client(endpoint: str) -> Any:
         max_pool_connections=_SIDE_BY_SIDE,
         connect_timeout=2,
         read_timeout=5,
-        # Attempts are ours to count: botocore's own would wait unseen.
+        # This module repeats calls itself. botocore's own attempts would wait without our
+        # knowledge.
         retries={"total_max_attempts": 1, "mode": "standard"},
     )
     return get_session().create_client(
@@ -75,6 +77,7 @@ def make_client(endpoint: str) -> Any:
 
 class GatewayConnections:
     carries_replies = False
+    frames_fail_alone = True
 
     def __init__(
         self,
@@ -93,7 +96,7 @@ class GatewayConnections:
 
     @cached_property
     def _client(self) -> Any:
-        # Made at the first post: many calls answer by their return value alone.
+        # Made with the first post: many calls answer with their return value alone.
         return self._make_client(self._endpoint)
 
     @cached_property
@@ -124,7 +127,7 @@ class GatewayConnections:
         until = self._clock() + _PATIENCE
         posts = self._pool.map(lambda id: self._post_in_order(id, queues[id], until), list(queues))
         outcomes = dict(zip(queues, posts, strict=True))
-        # Where nobody could be reached, it is not this client's own trouble.
+        # If no client could be reached, the fault is not this client's.
         others_succeed = any(post in (_Post.TAKEN, _Post.TOO_LARGE) for post in outcomes.values())
         failed = Delivery.SLOW if others_succeed else Delivery.BUSY
         return {
@@ -136,7 +139,7 @@ class GatewayConnections:
     def post_in_order(
         self, connection_id: str, frames: Iterable[Frame], *, live: bool = False
     ) -> Delivery:
-        del live  # nobody is waited for at length here
+        del live  # this port never waits long for one client
         return _of_one(self._post_in_order(connection_id, frames, self._clock() + _PATIENCE))
 
     def _post_in_order(self, connection_id: str, frames: Iterable[Frame], until: float) -> _Post:
@@ -175,7 +178,7 @@ class GatewayConnections:
             wait = min(2 * wait, _LONGEST_WAIT)
 
     def close(self, connection_id: str) -> None:
-        """As well as possible: whoever asks for it has nothing else to do about the connection."""
+        """Close a connection. A failure is only logged: the caller could do nothing about it."""
         try:
             self._client.delete_connection(ConnectionId=connection_id)
         except Exception as error:
@@ -184,11 +187,12 @@ class GatewayConnections:
 
 
 def _of_one(post: _Post) -> Delivery:
-    """With nobody to compare with, a failure is not held against the client."""
+    """The outcome for a single client. Without others to compare with, a failure may not be the
+    client's fault."""
     return Delivery.BUSY if post is _Post.FAILED else Delivery(post.value)
 
 
-# Where an answer comes without a status, or with one that says less than the name.
+# For answers without a status, or with a status that says less than the error's name.
 _NAMED = {
     "GoneException": _GONE,
     "PayloadTooLargeException": _TOO_LARGE,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from farthing.ports.meter import Metric, known_code, metric_namespace
+from farthing.ports.meter import Metric, metric_namespace
 
 _UNITS = {Metric.PACKET_MILLISECONDS: MetricUnit.Milliseconds}
 
@@ -19,14 +19,17 @@ class PowertoolsMeter:
         unit = _UNITS.get(metric, MetricUnit.Count)
         self._counted = True
         self._metrics.add_metric(name=metric, unit=unit, value=number)
-        if code:  # once more under its code, which sums and alarms can be set on
+        if code:  # also under its code, for sums and alarms
+            # Imported here, because most functions see no packets.
+            from farthing.ilp.packet import known_code
+
             self._metrics.add_metric(name=f"{metric}{known_code(code)}", unit=unit, value=number)
 
     def totals(self) -> Mapping[str, int]:
-        return {}  # each container knows its own calls only
+        return {}  # each container counts only its own calls
 
     def flush(self) -> None:
-        # With nothing to hand over it would write a warning: a line of log for every call.
+        # Without metrics, Powertools would log a warning with every call.
         if self._counted:
             self._counted = False
             self._metrics.flush_metrics()

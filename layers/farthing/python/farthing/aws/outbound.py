@@ -1,4 +1,4 @@
-"""Requests to peers, by urllib3: it comes with botocore, and keeps connections."""
+"""Requests to peers, by urllib3, which comes with botocore and reuses connections."""
 
 import io
 import json
@@ -26,10 +26,10 @@ from farthing.ports.outbound import (
 
 log = logging.getLogger("farthing")
 
-# A reply larger than any packet is not read to its end.
+# A reply is read only up to the size of the largest packet.
 LARGEST_REPLY = 64 * 1024
 _CONNECT_SECONDS = 10.0
-# What a function finds in an event that it has sent to itself. No door lets one in from outside.
+# The key in an event that a function has sent to itself. No API event has this key.
 CALLBACK = "callback"
 
 
@@ -70,7 +70,7 @@ class HttpOutbound:
                 return Response(reply.status, body)
             finally:
                 if len(body) == LARGEST_REPLY:
-                    reply.close()  # the rest would be taken for the next request's answer
+                    reply.close()  # unread bytes would be taken for the next request's answer
                 reply.release_conn()
         except urllib3.exceptions.ReadTimeoutError:
             raise OutboundTimeout("no answer in time") from None
@@ -80,15 +80,15 @@ class HttpOutbound:
             raise OutboundFailed(type(error).__name__) from None
 
     def side_by_side(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Calls that each send a request, at the same time."""
-        # Loaded here: few functions send several packets at once.
+        """Run calls that each send a request, at the same time."""
+        # Imported here: few functions send several packets at once.
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(len(calls)) as threads:
             return list(threads.map(lambda call: call(), calls))
 
     def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
-        """At once, and until it is taken or the time is up."""
+        """Send the callback now, and repeat it until the peer accepts it or the time is up."""
         attempts = CallbackAttempts(seconds)
         for wait, left in attempts:
             self._sleep(wait)
@@ -100,8 +100,8 @@ class HttpOutbound:
 
 
 class _OneDeadline:
-    """A connection whose timeout covers a whole answer. By itself urllib3 allows the time for each
-    read, and a next hop that sends a byte now and then could hold a packet for hours."""
+    """A connection whose timeout covers a whole answer. urllib3's own timeout is for each read, so
+    a next hop that sends a byte now and then could hold up a packet for hours."""
 
     sock: Any
     timeout: Any
@@ -111,13 +111,14 @@ class _OneDeadline:
         self.sock = _DeadlineSocket(self.sock)
 
     def request(self, *arguments: Any, **options: Any) -> None:
-        if self.sock is not None:  # kept from an earlier request, whose time is over
+        if self.sock is not None:  # reused: its time limit is that of an earlier request
             self.sock.settimeout(self.timeout)
         super().request(*arguments, **options)  # type: ignore[misc]
 
 
 class _DeadlineSocket:
-    """A socket whose timeout counts from when it is set, for all reads and writes together."""
+    """A socket with one timeout for all reads and writes together, counted from the moment that it
+    is set."""
 
     def __init__(self, inner: socket.socket) -> None:
         self._inner = inner
@@ -130,7 +131,7 @@ class _DeadlineSocket:
         self._ends = None if seconds is None else time.monotonic() + seconds
 
     def limit(self) -> None:
-        """Let the next operation take as long as there is time."""
+        """Set the time that is left as the limit of the next operation."""
         left = None if self._ends is None else self._ends - time.monotonic()
         if left is not None and left <= 0:
             raise TimeoutError("no time is left")
@@ -193,8 +194,8 @@ def _checked_pools(rules: HostRules) -> dict[str, type[HTTPConnectionPool]]:
 
 
 class LambdaOutbound(HttpOutbound):
-    """Nothing runs in Lambda after a function's response: what has to be done then is handed to a
-    call of its own, of the same function, for which nobody waits."""
+    """Lambda runs nothing after a function's response. So a callback gets a call of its own: the
+    function calls itself, and nobody waits for that call."""
 
     def __init__(
         self,
@@ -223,11 +224,11 @@ class LambdaOutbound(HttpOutbound):
                 InvocationType="Event",
                 Payload=json.dumps({CALLBACK: callback}),
             )
-        except Exception:  # what is paid is paid: better a callback too early than none
+        except Exception:  # the payment is committed, and an early callback is better than none
             log.exception("a callback could not be handed over")
             super().call_back(url, headers, body, seconds)
 
     def finish(self, callback: Mapping[str, Any]) -> None:
-        """What was handed over, in the call that it was handed to."""
+        """Send the callback that an earlier call has passed to this one."""
         body = b64decode(callback["body"])
         super().call_back(callback["url"], callback["headers"], body, callback["seconds"])

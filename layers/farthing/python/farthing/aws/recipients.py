@@ -1,4 +1,4 @@
-"""Recipients that are left to later calls, by way of SQS."""
+"""Recipients that later calls serve: they are passed on through SQS."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ def make_client() -> Any:
 
 
 class SqsRecipients:
-    # A second or two of posts, of which a part that is repeated repeats no more.
+    # Posts of a second or two. A failed part is repeated as a whole, so parts are small.
     most_at_once = 500
 
     def __init__(
@@ -66,7 +66,7 @@ class SqsRecipients:
 
 
 def _delay(part: Part) -> int:
-    """Seconds: longer after each failed attempt."""
+    """The delay in seconds: longer after each failed attempt."""
     return min(2**part.attempt, _LONGEST_DELAY) if part.attempt else 0
 
 

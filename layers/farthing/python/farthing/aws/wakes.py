@@ -1,13 +1,14 @@
-"""Wakes of paid subscriptions, by way of SQS: one message for each."""
+"""Wakes of paid subscriptions through SQS, one message for each wake."""
 
 from collections.abc import Callable
 from functools import cached_property
+from math import ceil
 from typing import Any
 
 from farthing.aws.recipients import make_client
 from farthing.ports.wakes import write_wake
 
-_LONGEST_DELAY = 900  # that SQS takes
+_LONGEST_DELAY = 900  # the longest delay that SQS accepts
 
 
 class SqsWakes:
@@ -23,5 +24,6 @@ class SqsWakes:
         self._client.send_message(
             QueueUrl=self._url,
             MessageBody=write_wake(owner, subscription_id),
-            DelaySeconds=min(round(delay), _LONGEST_DELAY),
+            # Rounded up: a wake before its time finds nothing to do.
+            DelaySeconds=min(ceil(delay), _LONGEST_DELAY),
         )

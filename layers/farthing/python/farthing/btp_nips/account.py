@@ -1,6 +1,6 @@
 """The account of a subscription: credit, the last position handed out, and the paid mark.
 
-A pull draws before its answer leaves, a push when its true fulfillment is here. Both go through
+A pull is charged before its answer leaves, a push when a valid fulfillment has come. Both use
 `hand_out`, so a position is charged at most once, however often it is delivered.
 """
 
@@ -17,18 +17,18 @@ from farthing.btp_nips.positions import START, Position
 class Account:
     credit: int
     cursor: Position = START  # the last position handed out
-    paid_mark: Position = START  # the highest position charged, be it with a fee of 0
-    spent: int = 0  # on events
+    paid_mark: Position = START  # the highest position charged, even with a fee of 0
+    spent: int = 0  # amount spent on events
     delivered: int = 0  # events that were charged
-    replays: int = 0  # events delivered again, for nothing
+    replays: int = 0  # events delivered again without charge
 
     def moved_to(self, position: Position) -> "Account":
-        """Behind events that are skipped: deleted, replaced, expired or refused."""
+        """The account after skipped events: deleted, replaced, expired or refused."""
         return replace(self, cursor=position)
 
     def replaced(self, credit: int) -> "Account":
-        """With other filters, and so much more credit. Stored events come again under positions of
-        their own, so they are charged anew: a paid mark left standing would make them all free."""
+        """The account after a change of filters, with added credit. Stored events are delivered
+        again under new positions and charged again: the old paid mark would make them all free."""
         return replace(self, credit=self.credit + credit, cursor=START, paid_mark=START)
 
 
@@ -48,7 +48,7 @@ class Stop(StrEnum):
 
 
 class HandedOut(NamedTuple):
-    """What becomes of an account. `refilled` is in its credit already and comes from the purse."""
+    """The new account. `refilled` came from the purse and is already in the account's credit."""
 
     account: Account
     steps: int
@@ -59,40 +59,38 @@ class HandedOut(NamedTuple):
 def hand_out(
     account: Account, terms: Terms, steps: Iterable[Step], *, purse: int, max_replays: int
 ) -> HandedOut:
-    """Take as many steps, in their order, as the terms and the money allow."""
-    taken, refilled = 0, 0
-    for step in steps:
-        if step.is_event:
-            if step.position <= account.paid_mark:
-                outcome: Account | Stop = _replay(account, max_replays)
-            else:
-                added = refill(account.credit, purse - refilled, terms.event_fee)
-                outcome = _charge(account, terms, step.position, added)
-                refilled += added if isinstance(outcome, Account) else 0
-            if isinstance(outcome, Stop):
-                return HandedOut(account, taken, refilled, outcome)
-            account = outcome
-        account = account.moved_to(step.position)
+    """Take as many steps, in order, as the terms and the money allow."""
+    fee, most = terms.event_fee, terms.max_events
+    credit, cursor, mark = account.credit, account.cursor, account.paid_mark
+    taken = charged = replayed = refilled = 0
+    stop = None
+    for position, is_event in steps:
+        if is_event and position <= mark:
+            if account.replays + replayed >= max_replays:
+                stop = Stop.REPLAYS
+                break
+            replayed += 1
+        elif is_event:
+            if most is not None and account.delivered + charged >= most:
+                stop = Stop.EVENTS
+                break
+            added = refill(credit, purse - refilled, fee)
+            if credit + added < fee:
+                stop = Stop.CREDIT
+                break
+            credit += added - fee
+            refilled += added
+            charged += 1
+            mark = position
+        cursor = position
         taken += 1
-    return HandedOut(account, taken, refilled, None)
-
-
-def _replay(account: Account, most: int) -> Account | Stop:
-    if account.replays >= most:
-        return Stop.REPLAYS
-    return replace(account, replays=account.replays + 1)
-
-
-def _charge(account: Account, terms: Terms, position: Position, added: int) -> Account | Stop:
-    if terms.max_events is not None and account.delivered >= terms.max_events:
-        return Stop.EVENTS
-    left = account.credit + added - terms.event_fee
-    if left < 0:
-        return Stop.CREDIT
-    return replace(
+    after = replace(
         account,
-        credit=left,
-        paid_mark=position,
-        spent=account.spent + terms.event_fee,
-        delivered=account.delivered + 1,
+        credit=credit,
+        cursor=cursor,
+        paid_mark=mark,
+        spent=account.spent + charged * fee,
+        delivered=account.delivered + charged,
+        replays=account.replays + replayed,
     )
+    return HandedOut(after, taken, refilled, stop)

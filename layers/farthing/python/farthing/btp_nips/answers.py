@@ -1,6 +1,6 @@
 """The JSON that answers carry in the data of a Fulfill, within the size of a packet."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -10,7 +10,8 @@ from farthing.btp_nips import fields as read
 from farthing.btp_nips.codec import Written, decode_entry
 from farthing.btp_nips.errors import InvalidBody
 from farthing.btp_nips.lifecycle import State
-from farthing.btp_nips.messages import AMOUNT_MAX, Message, Model
+from farthing.btp_nips.messages import AMOUNT_MAX, Message
+from farthing.btp_nips.models import Model
 from farthing.btp_nips.positions import LAST, InvalidPosition, Position, parse_position
 from farthing.ilp.packet import DATA_MAX
 
@@ -53,9 +54,9 @@ class ReqAnswer:
 
     @property
     def room(self) -> int:
-        """The octets that are left for messages, whatever the position and credit after them.
+        """The octets that are left for messages, with any position and credit after them.
 
-        Messages are chosen before they are drawn for, and the answer is written afterwards.
+        Messages are chosen before they are charged, and the answer is written afterwards.
         """
         widest = replace(self, credit=AMOUNT_MAX, position=LAST)
         return DATA_MAX - len(widest.encode(more=False)) - _TOKEN_ROOM
@@ -68,7 +69,7 @@ class ReadAnswer(NamedTuple):
 
 
 def read_req_answer(data: bytes) -> ReadAnswer:
-    """What a relay has answered to a REQ. Raises InvalidBody, or what `decode_entry` does."""
+    """A relay's answer to a REQ. Raises InvalidBody, or an exception of `decode_entry`."""
     try:
         fields = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -100,12 +101,12 @@ def read_req_answer(data: bytes) -> ReadAnswer:
 
 
 class Candidate(NamedTuple):
-    """A message that may be handed out. `instead` is a NOTICE for one that no answer has room for:
-    it costs nothing."""
+    """A message that may be handed out. If the message is too large for any answer, `instead` makes
+    a NOTICE in its place, free of charge."""
 
     position: Position
     message: Written
-    instead: Written | None = None
+    instead: Callable[[], Written] | None = None
 
 
 class Chosen(NamedTuple):
@@ -114,23 +115,30 @@ class Chosen(NamedTuple):
     is_replaced: bool
 
 
-def choose_messages(room: int, candidates: Iterable[Candidate]) -> tuple[list[Chosen], bool]:
-    """Whole messages, in order, while they fit, and whether some are left for the next pull."""
+def choose_messages(
+    room: int, candidates: Iterable[Candidate], *, spare: int = 0
+) -> tuple[list[Chosen], bool]:
+    """Whole messages, in order, while they fit, and whether some are left for the next pull.
+    `spare` octets stay free, unless the first message alone needs them."""
     chosen: list[Chosen] = []
     left = room
     for position, message, instead in candidates:
-        is_replaced = instead is not None and len(message.entry) > room
-        taken = instead if is_replaced and instead is not None else message
-        size = len(taken.entry) + (1 if chosen else 0)  # and a comma
-        if size > left:
+        is_replaced = instead is not None and message.entry_size > room
+        taken = instead() if is_replaced and instead is not None else message
+        size = taken.entry_size + (1 if chosen else 0)  # and a comma
+        if size > left - (spare if chosen else 0):
             return chosen, True
         chosen.append(Chosen(position, taken, is_replaced))
         left -= size
     return chosen, False
 
 
+def all_fit(room: int, messages: Sequence[Written]) -> bool:
+    return sum(message.entry_size + 1 for message in messages) - 1 <= room  # with commas
+
+
 def close_answer(subscription_id: str, credit: int) -> bytes:
-    """`credit` is what has moved to the purse."""
+    """`credit` is the amount that has moved to the purse."""
     return orjson.dumps({"subscriptionId": subscription_id, "closed": True, "credit": str(credit)})
 
 

@@ -10,16 +10,19 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from farthing.btp_nips import fields as read
-from farthing.btp_nips.errors import FilterRefused, InvalidBody, InvalidHeader, StaleTimestamp
+from farthing.btp_nips.errors import (
+    FilterRefused,
+    InvalidBody,
+    InvalidHeader,
+    StaleTimestamp,
+    UnexpectedMessage,
+)
 from farthing.btp_nips.fields import Fields
 from farthing.btp_nips.messages import (
     HOPS_MAX,
     PATH_MAX,
     PRIORITY_MAX,
     PULL_MAX,
-    TTL_MAX,
-    TTL_MIN,
-    WINDOW_MAX,
     Auth,
     Ceilings,
     Close,
@@ -31,7 +34,6 @@ from farthing.btp_nips.messages import (
     Message,
     MessageType,
     Metadata,
-    Model,
     Notice,
     Ok,
     Payment,
@@ -39,6 +41,7 @@ from farthing.btp_nips.messages import (
     Purpose,
     Req,
 )
+from farthing.btp_nips.models import TTL_MAX, TTL_MIN, WINDOW_MAX, Model
 from farthing.btp_nips.positions import InvalidPosition, Position, parse_position
 from farthing.ilp import address
 from farthing.ilp.packet import DATA_MAX
@@ -54,11 +57,16 @@ PAYLOAD_MAX: Final = DATA_MAX - HEADER_LENGTH
 _HEADER: Final = Struct(">BBH")
 _CURRENCY = re.compile(r"[A-Za-z0-9/]{1,16}").fullmatch
 _TYPES: Final = {kind.value: kind for kind in MessageType}
+_ENTRY_MORE: Final = len('"messageType":1,')
 _EVENT_COUNT_MAX: Final = 2**53 - 1
+# Messages that only relays send. If such a message lacks a part, no subscription can expect it.
+_OF_RELAYS: Final = frozenset(
+    {MessageType.NOTICE, MessageType.EOSE, MessageType.OK, MessageType.AUTH, MessageType.CLOSED}
+)
 
 
 class TooLarge(ValueError):
-    """A message that no packet has room for."""
+    """A message that is too large for a packet."""
 
 
 class Written(NamedTuple):
@@ -83,23 +91,29 @@ class Written(NamedTuple):
         """An entry of `messages` in the answer to a pull."""
         return b'{"messageType":%d,%b' % (self.kind, self.body[1:])
 
+    @property
+    def entry_size(self) -> int:
+        """The entry's size in octets. A type has one digit."""
+        return len(self.body) + _ENTRY_MORE
+
 
 # Reading
 
 
-def is_envelope(data: bytes) -> bool:
-    """Whether data is meant as an envelope. TOON is text and never starts with this octet."""
-    return data[:1] == bytes([VERSION])
-
-
 def decode(data: bytes) -> Message:
-    """The message in a packet's data. Raises InvalidHeader, InvalidBody or FilterRefused."""
+    """The message in a packet's data. Raises InvalidHeader, InvalidBody or FilterRefused, and
+    UnexpectedMessage for a message of a relay that lacks a part."""
     kind, octets = _open(data)
     try:
         body = orjson.loads(octets)
     except orjson.JSONDecodeError:
         raise InvalidBody("expected UTF-8 JSON") from None
-    return _read(kind, body)
+    try:
+        return _read(kind, body)
+    except InvalidBody as error:
+        if kind in _OF_RELAYS and type(body) is dict:
+            raise UnexpectedMessage(f"nobody here waits for this message: {error.text}") from None
+        raise
 
 
 def decode_entry(entry: object) -> Message:
@@ -187,7 +201,8 @@ def _payment(body: Fields) -> Payment:
 
 
 def _model(body: Fields, payment: Fields) -> Model | None:
-    """Others write `paymentModel`, some of them beside `payment` instead of inside."""
+    """Other implementations write `paymentModel`, and some write it beside `payment` instead of
+    inside."""
     stated = {
         read.optional_choice(payment, "model", Model),
         read.optional_choice(payment, "paymentModel", Model),

@@ -1,29 +1,28 @@
-"""Conditions of BTP-NIPs packets: who sent a message, and proof that a delivery has arrived."""
+"""Conditions of BTP-NIPs packets: they prove the sender of a message, and the arrival of a
+delivery."""
 
 import hmac
-from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
 from farthing.btp_nips.errors import AddressRefused, UnknownCondition
 from farthing.btp_nips.identity import Owner, key_owner, owner_pubkey, peer_owner
 from farthing.ilp import address
-from farthing.ilp.condition import Scheme, _shared_x, condition_of, find_fulfillment
+from farthing.ilp.condition import Scheme, author_fulfillment, condition_of, find_fulfillment
 
-# Not the label of messages to a relay: a hop could otherwise send a delivery back as a message, and
-# take the preimage from the answer.
+# The label differs from that of messages to a relay. Otherwise a hop could send a delivery back as
+# a message, and take the preimage from the answer.
 DELIVERY_LABEL: Final = b"farthing/delivery/v1"
-
-_PAIRS_REMEMBERED: Final = 4096
 
 
 def identify(
     condition: bytes, data: bytes, *, relay_secret: bytes, sender: str | None, peer_id: str
 ) -> tuple[Owner, bytes]:
-    """The owner of what a message asks for, and the fulfillment. Raises UnknownCondition.
+    """The owner of the subscription that a message is about, and the fulfillment. Raises
+    UnknownCondition.
 
     Only the sender's secret makes a condition of scheme `author`, over all bytes of the message.
-    By an interop condition anyone can be anyone, so it speaks for the peer alone.
+    Anyone can make an interop condition, so it proves nothing, and the owner is the peer.
     """
     found = find_fulfillment(
         condition,
@@ -43,13 +42,12 @@ def identify(
 def delivery_fulfillment(secret_key: bytes, other_pubkey: bytes, data: bytes) -> bytes:
     """The preimage of a packet from relay to subscriber. The relay calls it with its own secret and
     the subscriber's key, the subscriber with its own secret and the relay's key."""
-    mac = _pair_mac(secret_key, other_pubkey).copy()
-    mac.update(data)
-    return mac.digest()
+    return author_fulfillment(secret_key, other_pubkey, data, DELIVERY_LABEL)
 
 
 def keyless_delivery_fulfillment(data: bytes) -> bytes:
-    """The preimage for a subscriber without a key. Such a packet goes to its own peer only."""
+    """The preimage for a subscriber without a key. Such a packet goes only to the subscriber's own
+    peer."""
     return sha256(data).digest()
 
 
@@ -66,16 +64,9 @@ def fulfils(fulfillment: bytes, condition: bytes) -> bool:
 
 
 def check_reply_to(reply_to: str, *, own_address: str, owner: Owner, peer_address: str) -> None:
-    """Whether packets may be sent there at all, before anything is. Raises AddressRefused."""
+    """Check whether packets may go to `reply_to`, before one is sent. Raises AddressRefused."""
     if address.is_prefix(own_address, reply_to) or address.is_peer(reply_to):
         raise AddressRefused("expected a replyTo that is not our own address, nor a peer's link")
     is_below_peer = peer_address != "" and address.is_prefix(peer_address, reply_to)
     if owner_pubkey(owner) is None and not is_below_peer:
         raise AddressRefused("without a sender's key, expected a replyTo below the peer's address")
-
-
-@lru_cache(maxsize=_PAIRS_REMEMBERED)
-def _pair_mac(secret_key: bytes, other_pubkey: bytes) -> hmac.HMAC:
-    """HMAC by the key that the two share, before any data: the curve takes far longer."""
-    key = hmac.digest(_shared_x(secret_key, other_pubkey), DELIVERY_LABEL, "sha256")
-    return hmac.new(key, digestmod="sha256")

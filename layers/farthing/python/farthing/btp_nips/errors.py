@@ -1,4 +1,6 @@
-"""Why a BTP-NIPs message is refused: narrow classes, each with its error name and reject code."""
+"""The refusals of BTP-NIPs messages: narrow classes, each with its error name and reject code."""
+
+from typing import Final
 
 import orjson
 
@@ -49,7 +51,7 @@ class InvalidToken(MessageRefused):
 
 
 class InvalidAmount(MessageRefused):
-    """Money came where none is taken."""
+    """The packet has an amount although the message is free, or an amount that is not accepted."""
 
     code = Code.F03_INVALID_AMOUNT
     error = "amount_invalid"
@@ -66,7 +68,7 @@ class UnknownCondition(MessageRefused):
 
 
 class UnexpectedMessage(MessageRefused):
-    """A message of a relay to its subscriber, and nobody here waits for it."""
+    """A message from a relay to a subscriber, but no subscription here expects it."""
 
     code = Code.F06_UNEXPECTED_PAYMENT
     error = "message_unexpected"
@@ -135,3 +137,23 @@ class NoTimeForProof(AddressRefused):
 class RelayError(MessageRefused):
     code = Code.T00_INTERNAL_ERROR
     error = "relay_error"
+
+
+_OTHERS: Final = {
+    Code.F00_BAD_REQUEST: InvalidBody.error,
+    Code.F05_WRONG_CONDITION: UnknownCondition.error,
+    Code.F06_UNEXPECTED_PAYMENT: UnexpectedMessage.error,
+    Code.F99_APPLICATION_ERROR: "refused",
+    Code.T00_INTERNAL_ERROR: RelayError.error,
+    Code.T04_INSUFFICIENT_LIQUIDITY: "liquidity_insufficient",
+    Code.T05_RATE_LIMITED: LimitExceeded.error,
+    Code.R00_TRANSFER_TIMED_OUT: "timed_out",
+    Code.R02_INSUFFICIENT_TIMEOUT: "timeout_insufficient",
+}
+
+
+def in_our_form(code: Code, text: str) -> tuple[str, bytes]:
+    """Message and data, in this protocol's form, of a reject that another part of the connector has
+    made."""
+    message = bracketed(_OTHERS.get(code, "rejected"), text)
+    return message, orjson.dumps({"error": _OTHERS.get(code, "rejected"), "message": message})

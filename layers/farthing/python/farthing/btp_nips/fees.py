@@ -1,9 +1,9 @@
-"""What a paid subscription costs: the one source of every fee that we state, quote or charge."""
+"""The fees of paid subscriptions: the single source of every fee that we state, quote or charge."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from farthing.btp_nips.errors import (
     InvalidAmount,
@@ -11,8 +11,12 @@ from farthing.btp_nips.errors import (
     ModelNotOffered,
     PaymentInsufficient,
 )
-from farthing.btp_nips.messages import Ceilings, Model, Payment
+from farthing.btp_nips.models import Model
 from farthing.nostr.filters import Filter
+
+# Requests about open subscriptions see no messages, and the import is slow.
+if TYPE_CHECKING:
+    from farthing.btp_nips.messages import Ceilings, Payment
 
 COUNTED_LIMIT: Final = 100  # a filter's limit adds at most this much to its complexity
 REFILL_FEES: Final = 100
@@ -28,15 +32,15 @@ def complexity(filters: Iterable[Filter]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What was agreed when a subscription was made or replaced. Later changes of the fees do not
-    touch it."""
+    """The terms agreed when a subscription was opened or replaced. Later changes of the fees do not
+    affect them."""
 
     model: Model
     price: int
     event_fee: int
     minute_fee: int  # for each minute that a top-up adds
     max_ttl: int
-    max_events: int | None = None  # in all; None means no limit
+    max_events: int | None = None  # in total; None means no limit
     asset_code: str = ""
     asset_scale: int = 0
 
@@ -47,7 +51,7 @@ class Terms:
 
 
 class Agreement(NamedTuple):
-    """What a REQ has bought."""
+    """The purchase of a REQ."""
 
     terms: Terms
     ttl: int
@@ -115,26 +119,27 @@ class FeeSchedule:
     def ttl(self, model: Model, stated: int | None) -> int:
         return min(self.default_ttl, self.longest(model)) if stated is None else stated
 
-    def choose(self, payment: Payment, received: int) -> Model:
-        """The model that a REQ asks for, or means where it names none."""
+    def choose(self, payment: "Payment", received: int) -> Model:
+        """The model that a REQ names, or the default model for its amount."""
         if payment.model is not None:
             return payment.model
         if payment.ceilings is not None and payment.ceilings.event_fee is not None:
             return Model.HYBRID
-        # Where nothing is free, a REQ without money is told the price.
+        # If no model is free, a REQ without money is refused with the price.
         is_free = received == 0 and Model.FREE in self.models
         return Model.FREE if is_free else Model.ONE_TIME
 
     def agree(
         self,
-        payment: Payment,
+        payment: "Payment",
         filters: Sequence[Filter],
         ttl: int | None,
         *,
         received: int,
         budget: int = 0,
     ) -> Agreement:
-        """What a new subscription gets for what arrived. `budget` is for other relays.
+        """The terms and credit of a new subscription for the received amount. `budget` is for other
+        relays.
 
         Raises ModelNotOffered, LimitExceeded, InvalidAmount or PaymentInsufficient.
         """
@@ -167,7 +172,7 @@ class FeeSchedule:
         return stated
 
     def as_tags(self) -> list[list[str]]:
-        """As kind 10032 states it. The asset stands there already."""
+        """The tags of kind 10032, which already states the asset elsewhere."""
         return [
             [_TAG_PREFIX + "models", *(model for model in Model if self._has(model))],
             *([_TAG_PREFIX + name, str(getattr(self, name))] for name in _NUMBERS),
@@ -231,29 +236,39 @@ def time_price(ttl: int, minute_fee: int) -> int:
 
 
 def check_received(terms: Terms, received: int, reserved: int = 0) -> None:
-    """Whether what arrived opens the subscription. `reserved` is a budget that comes out of it."""
+    """Check that the received amount opens the subscription. `reserved` is a budget that is taken
+    out of it."""
     if terms.model is Model.FREE and received:
         raise InvalidAmount(f"a free subscription takes no money, got {received}")
     if received < terms.least + reserved:
         raise payment_insufficient(terms, terms.least + reserved, received)
 
 
-def check_ceilings(terms: Terms, ceilings: Ceilings | None, received: int) -> None:
-    """A client's own fee schedule is the most that it pays. Where ours is lower, ours holds."""
+def check_ceilings(terms: Terms, ceilings: "Ceilings | None", received: int) -> None:
+    """A client's own fee schedule is the most that the client pays. If our fees are lower, ours
+    apply."""
     if ceilings is None:
         return
-    for ceiling, fee in (
-        (ceilings.base_relay_fee, terms.price),
-        (ceilings.event_fee, terms.event_fee),
+    for name, ceiling, fee in (
+        ("baseRelayFee", ceilings.base_relay_fee, terms.price),
+        ("eventFee", ceilings.event_fee, terms.event_fee),
     ):
         if ceiling is not None and fee > ceiling:
-            raise payment_insufficient(terms, terms.least, received)
+            text = f"expected at least {fee} as {name} for model {terms.model}, got {ceiling}"
+            raise _payment_refused(text, terms, terms.least, received)
 
 
 def payment_insufficient(terms: Terms, price: int, received: int) -> PaymentInsufficient:
-    return PaymentInsufficient(
+    text = (
         f"expected {price} for model {terms.model} with {terms.event_fee} for each event, "
-        f"got {received}",
+        f"got {received}"
+    )
+    return _payment_refused(text, terms, price, received)
+
+
+def _payment_refused(text: str, terms: Terms, price: int, received: int) -> PaymentInsufficient:
+    return PaymentInsufficient(
+        text,
         price=str(price),
         received=str(received),
         asset_code=terms.asset_code,
@@ -267,7 +282,7 @@ def payment_insufficient(terms: Terms, price: int, received: int) -> PaymentInsu
 
 
 class TopUp(NamedTuple):
-    """What a top-up leaves. `cost` is the part of the money that paid for time."""
+    """The state after a top-up. `cost` is the part of the money that paid for time."""
 
     credit: int
     expires_at: int
@@ -296,15 +311,15 @@ def extended(*, now: int, expires_at: int, ttl: int, max_ttl: int) -> int:
 
 
 def refill(credit: int, purse: int, event_fee: int) -> int:
-    """What to draw from the owner's purse when credit is below one fee. A purse with less than a
-    whole step gives all it has, if that is enough for one more event."""
+    """The amount to draw from the owner's purse when credit is below one fee. If the purse has less
+    than a whole step, its whole balance is drawn, provided that it pays for one more event."""
     if credit >= event_fee or credit + purse < event_fee:
         return 0
     return min(purse, REFILL_FEES * event_fee)
 
 
 class CreditLevel(StrEnum):
-    """How far credit and purse reach."""
+    """Whether credit and purse suffice for further events."""
 
     ENOUGH = "enough"
     LOW = "low"  # below ten fees: one NOTICE

@@ -1,4 +1,5 @@
-"""Reading the fields of an envelope's JSON. Each function says what it expected and what came."""
+"""Reading the fields of an envelope's JSON. The error of each function names the expected and the
+actual value."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ Fields = Mapping[str, Any]
 Choice = TypeVar("Choice", bound=StrEnum)
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}").fullmatch
-_SHOWN = 32  # a client's long value is not thrown back at it
+_SHOWN = 32  # characters of a client's value that an error repeats
 
 
 def object_in(fields: Fields, name: str) -> Fields:

@@ -1,4 +1,4 @@
-"""Lists of filters: whether two ask for the same, and fewer filters that match the same events."""
+"""Lists of filters: comparing two lists, and merging filters without changing the matches."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -23,7 +23,8 @@ def same_filters(one: Iterable[Filter], other: Iterable[Filter]) -> bool:
 
 
 def fingerprint(filters: Iterable[Filter]) -> str:
-    """Equal for equal lists of filters: they share one subscription at another relay."""
+    """A text that is equal for equal lists of filters. Equal lists share one subscription at
+    another relay."""
     return sha256(b"[" + b",".join(canonical(filters)) + b"]").hexdigest()
 
 
@@ -38,8 +39,8 @@ def check_filters(filters: Sequence[Filter], most_filters: int, most_values: int
 def merge_filters(filters: Iterable[Filter]) -> tuple[Filter, ...]:
     """Fewer filters that match exactly the same events.
 
-    Two are merged only where they differ in the values of one list and have no limit. Anything else
-    would widen what they match.
+    Two filters are merged only if they differ in the values of one list alone and have no limit.
+    Any other merge would match more events.
     """
     merged = list({_json(filter): filter for filter in filters}.values())
     while True:
@@ -56,7 +57,7 @@ def _list_names(filters: Sequence[Filter]) -> list[str]:
 
 
 def _merged_in(name: str, filters: Sequence[Filter]) -> list[Filter]:
-    """One filter for each group that is equal but for the values of one list."""
+    """One filter for each group of filters that differ only in the values of one list."""
     kept: list[Filter] = []
     groups: dict[bytes, Filter] = {}
     for filter in filters:

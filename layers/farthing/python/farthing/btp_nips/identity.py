@@ -1,4 +1,4 @@
-"""Who owns a subscription, and the names under which relays pass one on."""
+"""The owner of a subscription, and the names under which relays pass a subscription on."""
 
 from hashlib import sha256
 from typing import Final, NewType
@@ -12,12 +12,12 @@ _UPSTREAM_DIGITS: Final = 32
 
 
 def key_owner(pubkey: str) -> Owner:
-    """Proven by a condition that only this key's holder can make."""
+    """An owner that is proven by a condition that only the holder of this key can make."""
     return Owner(_KEY + pubkey)
 
 
 def peer_owner(peer_id: str) -> Owner:
-    """All that is known of a sender without a key is the peer that its packets come from."""
+    """The owner for a sender without a key: the peer from which the packets come."""
     return Owner(_PEER + peer_id)
 
 
@@ -33,7 +33,8 @@ def upstream_id(owner: Owner, subscription_id: str, peer_pubkey: str) -> str:
 
 
 def origin_of(relay_pubkey: str, owner: Owner, subscription_id: str) -> str:
-    """Names a subscription to all relays that it is passed on to, without showing its owner."""
+    """The name of a subscription for all relays that it is passed on to. The name hides the
+    owner."""
     return sha256(_joined(relay_pubkey, owner, subscription_id)).hexdigest()
 
 

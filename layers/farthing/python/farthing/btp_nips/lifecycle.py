@@ -1,9 +1,9 @@
-"""The life of a subscription: its states, and what a REQ or CLOSE means for it."""
+"""The states of a subscription, and the meaning of a REQ or CLOSE in each state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from farthing.btp_nips.errors import (
     InvalidAmount,
@@ -13,11 +13,14 @@ from farthing.btp_nips.errors import (
     SubscriptionNotFound,
 )
 from farthing.btp_nips.filter_sets import same_filters
-from farthing.btp_nips.messages import Req
 from farthing.btp_nips.positions import Position
 from farthing.nostr.filters import Filter
 
-REPLAY_SECONDS: Final = 600  # how long a message is known by its hash
+# Requests about open subscriptions see no messages, and the import is slow.
+if TYPE_CHECKING:
+    from farthing.btp_nips.messages import Req
+
+REPLAY_SECONDS: Final = 600  # how long the hash of a message is stored
 
 
 class State(StrEnum):
@@ -47,18 +50,13 @@ class Ending(StrEnum):
 
 
 def after_eose(state: State) -> State:
-    """An EOSE that is fulfilled late does not bring back what has ended."""
+    """The state after an EOSE was fulfilled. A late EOSE does not reopen an ended subscription."""
     return State.ACTIVE if state is State.PENDING else state
-
-
-def after_ending(state: State, ending: Ending) -> State:
-    """The first ending counts."""
-    return state if state.has_ended else ending.state
 
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """What a REQ meets: the part of a subscription's record that decides what the REQ means."""
+    """The part of a subscription's record that decides the meaning of a REQ."""
 
     filters: Sequence[Filter]
     state: State
@@ -66,12 +64,12 @@ class Current:
     last_timestamp: int = 0
 
     def may_deliver(self, now: int) -> bool:
-        """No EVENT starts at or after the expiry."""
+        """Whether an EVENT may still be sent: none is sent at or after the expiry."""
         return not self.state.has_ended and now < self.expires_at
 
 
 class Intent(StrEnum):
-    """What a REQ asks for. Each but STATUS may come with a pull as well."""
+    """The purpose of a REQ. Every purpose but STATUS can be combined with a pull."""
 
     CREATE = "create"
     REPLACE = "replace"  # other filters, or a token: full price, stored events again
@@ -80,9 +78,9 @@ class Intent(StrEnum):
     STATUS = "status"  # changes nothing
 
 
-def intent_of(req: Req, received: int, current: Current | None, now: int) -> Intent:
-    """Raises SubscriptionNotFound or SubscriptionExpired where a REQ without filters has no
-    subscription to mean."""
+def intent_of(req: "Req", received: int, current: Current | None, now: int) -> Intent:
+    """Raises SubscriptionNotFound or SubscriptionExpired if a REQ without filters names no open
+    subscription."""
     ttl, pull = req.metadata.ttl, req.metadata.pull
     asks_nothing = not received and ttl is None and pull is None
     if current is None or current.state.has_ended:
@@ -99,7 +97,7 @@ def intent_of(req: Req, received: int, current: Current | None, now: int) -> Int
     elif req.resumption_token is not None or not same_filters(req.filters, current.filters):
         return Intent.REPLACE
     if now >= current.expires_at and ttl is None:
-        # Its time is over, though nobody has written that down yet.
+        # The subscription's time is over, but its record does not say so yet.
         if req.filters:
             return Intent.REPLACE
         raise SubscriptionExpired("the subscription's time is over")
@@ -108,15 +106,11 @@ def intent_of(req: Req, received: int, current: Current | None, now: int) -> Int
     return Intent.PULL
 
 
-def delivery_start(cursor: Position, after: Position | None) -> Position:
-    """The position behind which a pull goes on. `cursor` is the last one handed out: a client that
-    claims to be further is not made to miss what lies between."""
-    return cursor if after is None else min(cursor, after)
-
-
-def is_charged(position: Position, paid_mark: Position) -> bool:
-    """A position at or below the highest one charged is delivered again for nothing."""
-    return position > paid_mark
+def delivery_start(cursor: Position, paid_mark: Position, after: Position | None) -> Position:
+    """The position behind which a pull continues: the last one that the client has, or without
+    `after` the last one handed out. A position that was never handed out counts as the last one
+    that was, so that no event is missed."""
+    return cursor if after is None else min(max(cursor, paid_mark), after)
 
 
 def _ended(current: Current) -> SubscriptionExpired | SubscriptionNotFound:
@@ -126,7 +120,7 @@ def _ended(current: Current) -> SubscriptionExpired | SubscriptionNotFound:
 
 
 def check_close(received: int, current: Current | None) -> None:
-    """A second CLOSE is as good as the first."""
+    """Check a CLOSE. A second CLOSE gets the same answer as the first."""
     if received:
         raise InvalidAmount(f"CLOSE takes no money, got {received}")
     if current is None:
@@ -134,7 +128,7 @@ def check_close(received: int, current: Current | None) -> None:
 
 
 def check_order(timestamp: int, current: Current | None) -> None:
-    """A CLOSE that somebody held back must not end a later REQ."""
+    """Refuse an outdated message: a delayed CLOSE must not end a later REQ."""
     if current is not None and timestamp < current.last_timestamp:
         raise Outdated(
             f"expected a timestamp of at least {current.last_timestamp}, got {timestamp}"
@@ -142,8 +136,8 @@ def check_order(timestamp: int, current: Current | None) -> None:
 
 
 def check_replay(first_peer: str | None, peer: str) -> bool:
-    """Whether a message is a repetition, which has no second effect. `first_peer` sent it before;
-    None if nobody did. Raises Replayed where it came from somebody else."""
+    """Whether a message is a repeat, which has no second effect. `first_peer` is the peer that sent
+    it before, or None. Raises Replayed if that was another peer."""
     if first_peer is not None and first_peer != peer:
         raise Replayed("the same message has come from another peer")
     return first_peer is not None

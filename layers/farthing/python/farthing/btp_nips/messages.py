@@ -4,15 +4,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final
 
+from farthing.btp_nips.models import Delivery as Delivery
+from farthing.btp_nips.models import Model
 from farthing.btp_nips.positions import Position
 from farthing.nostr.events import Event
 from farthing.nostr.filters import Filter
 
-TTL_MIN: Final = 60
-TTL_MAX: Final = 86400
 PRIORITY_MAX: Final = 255
 PULL_MAX: Final = 50
-WINDOW_MAX: Final = 10
 HOPS_MAX: Final = 3
 PATH_MAX: Final = 16
 AMOUNT_MAX: Final = 2**64 - 1
@@ -31,15 +30,6 @@ class MessageType(IntEnum):
     CLOSED = 9
 
 
-class Model(StrEnum):
-    """How a subscription is paid for."""
-
-    FREE = "free"
-    ONE_TIME = "one_time"
-    STREAMING = "streaming"
-    HYBRID = "hybrid"
-
-
 class Purpose(StrEnum):
     EVENT_PUBLISH = "event_publish"
     SUBSCRIPTION = "subscription"
@@ -47,11 +37,6 @@ class Purpose(StrEnum):
     AGENT_FEE = "agent_fee"
     CONTENT_PURCHASE = "content_purchase"
     TIP = "tip"
-
-
-class Delivery(StrEnum):
-    PUSH = "push"
-    PULL = "pull"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +49,8 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """The sender's own word on the payment. The amount that arrived counts, not this one."""
+    """The sender's statement of the payment. Only the received amount counts, not this
+    statement."""
 
     amount: int = 0
     currency: str = ""
@@ -75,7 +61,7 @@ class Payment:
 
 @dataclass(frozen=True, slots=True)
 class Propagation:
-    """How far a subscription may be passed on to other relays, and for how much in all."""
+    """Over how many relays a subscription may be passed on, and the budget for all of them."""
 
     hops: int
     budget: int
@@ -83,8 +69,8 @@ class Propagation:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """`delivery` is None where the message does not say: a new subscription is then pulled, and an
-    old one stays as it was."""
+    """`delivery` is None if the message does not name one: a new subscription is then delivered by
+    pull, and an existing one keeps its way of delivery."""
 
     timestamp: int
     ttl: int | None = None
@@ -184,10 +170,10 @@ Message = Req | Close | Count | EventMessage | Notice | Eose | Ok | Auth | Close
 
 
 def delivered_for(message: Message) -> tuple[str, str] | None:
-    """(relay key, subscription id) that a message of a relay to its subscriber names, else None.
+    """The (relay key, subscription id) in a message from a relay to its subscriber, else None.
 
-    An EVENT that names no subscription is a publish. One that does is a delivery only if somebody
-    here has opened that subscription.
+    An EVENT without a subscription is a publish. An EVENT with one is a delivery only if this agent
+    has opened that subscription.
     """
     if isinstance(message, Req | Close | Count | Ok):
         return None

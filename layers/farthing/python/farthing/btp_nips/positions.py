@@ -1,7 +1,7 @@
 """Positions in a subscription's order of delivery, and the backlog of stored events.
 
-Stored events come first and are counted from 1. EOSE stands at the change number at which the
-subscription began. Later events stand at their own change numbers.
+Stored events come first and are counted from 1. EOSE has the change number at which the
+subscription began. Later events have their own change numbers.
 """
 
 import re
@@ -15,7 +15,7 @@ _TEXT = re.compile(r"([sn]):(0|[1-9][0-9]{0,14})").fullmatch
 
 
 class InvalidPosition(ValueError):
-    """Text that names no position."""
+    """A text that is not a position."""
 
 
 class Position(NamedTuple):

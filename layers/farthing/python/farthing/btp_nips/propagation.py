@@ -1,4 +1,4 @@
-"""Passing a subscription on to other relays: how far, for how much, and never in a circle."""
+"""Passing a subscription on to other relays: the number of hops, the budget, and no loops."""
 
 from dataclasses import replace
 
@@ -7,8 +7,8 @@ from farthing.btp_nips.messages import HOPS_MAX, Metadata, Propagation
 
 
 def check_loop(metadata: Metadata, own_pubkey: str, *, is_known_origin: bool) -> None:
-    """`is_known_origin`: another subscription here has the same origin. A renewal of the same
-    subscription is none. Raises LoopDetected."""
+    """`is_known_origin` says that another subscription here has the same origin. A renewal of the
+    same subscription does not count. Raises LoopDetected."""
     if own_pubkey in metadata.path:
         raise LoopDetected("this relay has passed the subscription on already")
     if metadata.origin is not None and is_known_origin:
@@ -16,9 +16,9 @@ def check_loop(metadata: Metadata, own_pubkey: str, *, is_known_origin: bool) ->
 
 
 def onward(metadata: Metadata, own_pubkey: str, own_origin: str, budget: int) -> Metadata | None:
-    """The metadata for the relays that a subscription is passed on to, None if it stops here.
+    """The metadata for the next relays, or None if the subscription is not passed on.
 
-    The last relay gets no `propagate`, but the path and the origin.
+    The last relay gets the path and the origin, but no `propagate`.
     """
     wanted = metadata.propagate
     if wanted is None or len(metadata.path) >= HOPS_MAX:
@@ -33,5 +33,5 @@ def onward(metadata: Metadata, own_pubkey: str, own_origin: str, budget: int) ->
 
 
 def share(budget: int, spent: int, relays: int) -> int:
-    """What each of some further relays may be paid, so that all together stay within the budget."""
+    """The largest payment to each further relay, so that all payments stay within the budget."""
     return max(0, budget - spent) // relays if relays > 0 else 0

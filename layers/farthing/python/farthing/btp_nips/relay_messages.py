@@ -1,10 +1,12 @@
-"""What a relay sends to a subscriber. The same subscription and position give the same bytes."""
+"""The messages from a relay to a subscriber. The same subscription and position give the same
+bytes."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 
-from farthing.btp_nips.codec import Written, write, written
+from farthing.btp_nips.codec import Written, write
 from farthing.btp_nips.errors import RelayError, bracketed
 from farthing.btp_nips.messages import (
     Auth,
@@ -23,7 +25,8 @@ from farthing.btp_nips.positions import Position
 class RelayMessages:
     """The messages of one subscription, which began at the second `began`.
 
-    A message says who sends it: a receiver knows its subscription by (sender, subscription id).
+    Each message names its sender: a receiver identifies its subscription by (sender, subscription
+    id).
     """
 
     subscription_id: str
@@ -32,23 +35,28 @@ class RelayMessages:
     began: int
 
     def event(self, position: Position, event_json: str, created_at: int, fee: int) -> Written:
-        """A delivery, with the fee that is drawn for it. The event's JSON is not parsed again."""
+        """A delivery, with the fee that is charged for it. The event's JSON is not parsed again."""
+        return self.events(fee).of(position, event_json, created_at)
+
+    def events(self, fee: int) -> "Deliveries":
+        """Deliveries that each cost this fee."""
         purpose = Purpose.EVENT_PUBLISH if fee else Purpose.RELAY_FEE
-        return written(
-            MessageType.EVENT,
-            {"amount": str(fee), "currency": self.asset_code, "purpose": purpose},
-            {"subscriptionId": self.subscription_id, "event": orjson.Fragment(event_json)},
+        opening = orjson.dumps(
             {
-                "timestamp": self._not_before_the_beginning(created_at),
-                "sender": self.relay_pubkey,
-                "position": str(position),
-            },
+                "payment": {"amount": str(fee), "currency": self.asset_code, "purpose": purpose},
+                "nostr": {
+                    "type": MessageType.EVENT.name,
+                    "subscriptionId": self.subscription_id,
+                },
+            }
         )
+        sender = orjson.dumps({"sender": self.relay_pubkey})
+        return Deliveries(opening.removesuffix(b"}}"), sender[1:-1], self.began)
 
     def too_large(self, position: Position, event_id: str, created_at: int) -> Written:
-        """Takes the place of an event that no packet has room for. Nothing is drawn for it."""
+        """A free NOTICE in place of an event that is too large for a packet."""
         text = f"event {event_id} is too large for a packet"
-        moment = self._not_before_the_beginning(created_at)
+        moment = max(created_at, self.began)
         return self._notice(bracketed(RelayError.error, text), moment, position)
 
     def eose(self, position: Position, event_count: int, token: str, credit: int) -> Written:
@@ -72,7 +80,7 @@ class RelayMessages:
         )
 
     def challenge(self, octets: bytes, moment: int) -> Written:
-        """AUTH: asks whoever receives at an address to prove that it holds the owner's key."""
+        """AUTH: asks the receiver at an address to prove that it holds the owner's key."""
         return write(Auth(self.subscription_id, octets, self._no_payment(), self._metadata(moment)))
 
     def _notice(self, text: str, moment: int, position: Position | None) -> Written:
@@ -85,5 +93,21 @@ class RelayMessages:
     def _metadata(self, moment: int, position: Position | None = None) -> Metadata:
         return Metadata(moment, sender=self.relay_pubkey, position=position)
 
-    def _not_before_the_beginning(self, created_at: int) -> int:
-        return max(created_at, self.began)
+
+class Deliveries(NamedTuple):
+    """EVENT messages of one subscription. They differ only in the event, its time and its position.
+    The common part is written once."""
+
+    opening: bytes  # up to the subscription's id
+    sender: bytes
+    began: int
+
+    def of(self, position: Position, event_json: str, created_at: int) -> Written:
+        body = b'%b,"event":%b},"metadata":{"timestamp":%d,%b,"position":"%b"}}' % (
+            self.opening,
+            event_json.encode(),
+            max(created_at, self.began),
+            self.sender,
+            str(position).encode(),
+        )
+        return Written(MessageType.EVENT, body)

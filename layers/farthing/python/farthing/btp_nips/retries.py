@@ -1,4 +1,5 @@
-"""What follows when a delivery by push is not fulfilled: try again, pass the event over, or end."""
+"""The next step after a delivery by push is rejected: try again, skip the event, or end the
+subscription."""
 
 from enum import StrEnum
 from typing import Final
@@ -9,7 +10,7 @@ FIRST_DELAY_SECONDS: Final = 1
 LAST_DELAY_SECONDS: Final = 300
 CLOSING_REFUSALS: Final = 3
 
-# The receiver does not exist, does not know the subscription, or may not receive.
+# The codes for a receiver that does not exist, does not know the subscription, or may not receive.
 _NOT_WANTED: Final = frozenset(
     {Code.F02_UNREACHABLE, Code.F06_UNEXPECTED_PAYMENT, Code.F07_CANNOT_RECEIVE}
 )
@@ -17,15 +18,15 @@ _NOT_WANTED: Final = frozenset(
 
 class NextStep(StrEnum):
     RETRY = "retry"
-    SKIP = "skip"  # pass this event over; nothing is drawn for it
+    SKIP = "skip"  # skip this event without a charge
     CLOSE = "close"
 
 
 def retry_delay(failures: int, chance: float) -> float:
-    """Seconds until the next attempt after so many failures in a row, from 1.
+    """Seconds until the next attempt, after `failures` failures in a row (at least 1).
 
-    `chance` is random, from 0 to 1, and takes up to half of the delay away: subscribers behind one
-    hop that comes back do not all return at once.
+    `chance` is random, from 0 to 1, and shortens the delay by up to half. So the attempts for all
+    subscribers behind one hop do not come at once.
     """
     doublings = min(max(failures, 1) - 1, LAST_DELAY_SECONDS.bit_length())
     delay = min(FIRST_DELAY_SECONDS << doublings, LAST_DELAY_SECONDS)

@@ -41,7 +41,7 @@ def issue_token(relay_secret: bytes, token: ResumptionToken) -> str:
 
 
 def read_token(relay_secret: bytes, text: str, *, owner: Owner, now: int) -> ResumptionToken:
-    """Raises InvalidToken for what we did not issue to this owner, and for what is too old."""
+    """Raises InvalidToken for a token that we did not issue to this owner, or that is too old."""
     sealed = _from_base64(text)
     body, mac = sealed[:-_MAC_LENGTH], sealed[-_MAC_LENGTH:]
     if not hmac.compare_digest(_mac(relay_secret, body), mac):
@@ -56,8 +56,18 @@ def read_token(relay_secret: bytes, text: str, *, owner: Owner, now: int) -> Res
     return token
 
 
+def read_unverified(text: str) -> ResumptionToken | None:
+    """What a token says, for its holder: only the relay that issued it can check it. None if it is
+    of a form that this code does not know."""
+    try:
+        octets = _from_base64(text)
+        return _parse(octets[1:-_MAC_LENGTH]) if octets[:1] == _VERSION else None
+    except (InvalidToken, ValueError, KeyError, TypeError):
+        return None
+
+
 def _parse(json: bytes) -> ResumptionToken:
-    # Sealed by us, so its form is right.
+    # A sealed text is our own, so its form is valid.
     fields = orjson.loads(json)
     return ResumptionToken(
         Owner(fields["o"]), fields["s"], parse_position(fields["p"]), fields["e"]
@@ -65,7 +75,7 @@ def _parse(json: bytes) -> ResumptionToken:
 
 
 def _from_base64(text: str) -> bytes:
-    """Only the one form that `issue_token` writes."""
+    """Decode the form that `issue_token` writes. Every other form is refused."""
     try:
         octets = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):

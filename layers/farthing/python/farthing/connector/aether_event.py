@@ -28,7 +28,8 @@ from farthing.store.table import TransactWrite
 
 log = logging.getLogger("farthing")
 
-# An Ed25519 key shares no secret with the owner's key, so there is no condition by the author.
+# An Ed25519 key shares no secret with the owner's key, so no scheme derives the condition from the
+# author's key.
 SCHEMES: Final = (Scheme.QUOTE, Scheme.INTEROP)
 
 
@@ -87,8 +88,8 @@ class AetherEvent(Purchase):
         return self.event.keeping is Keeping.EPHEMERAL
 
     def reads(self, receipt: Receipt) -> Sequence[Callable[[], Any]]:
-        """An event that stays tells by itself what has paid for it. One that is replaced or was
-        never kept leaves only its receipt."""
+        """A stored event names its payment. A replaced or ephemeral event leaves only its
+        receipt."""
         event = (lambda: self.agent.kept(AETHER).events.get(self.event.id),)
         if self.event.keeping is Keeping.REGULAR:
             return event
@@ -123,7 +124,7 @@ class AetherEvent(Purchase):
         if super().was_committed(receipt):
             return True
         if receipt.amount or self.price:
-            return False  # what was paid for left a receipt
+            return False  # a paid purchase has left a receipt
         stored = self.agent.kept(AETHER).events.get(self.event.id)
         return stored is not None and receipt.has_paid(stored.payment)
 
@@ -133,11 +134,12 @@ class AetherEvent(Purchase):
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """A failure to reach subscribers comes too late to refuse the payment."""
+        """A failed delivery to subscribers does not refuse the payment: the payment is
+        committed."""
         try:
             ephemerals.pass_on(self.agent, self.event)
         except Exception:
-            log.exception("an ephemeral event did not reach everyone")
+            log.exception("an ephemeral event did not reach every subscriber")
             self.agent.meter.count(Metric.INTERNAL_ERRORS)
 
 
@@ -145,7 +147,7 @@ def _parse(data: bytes, max_tags: int) -> Event:
     try:
         fields = loads(data)
     except InvalidToon as error:
-        raise UnexpectedPayment(f"the data is no event: {error}") from None
+        raise UnexpectedPayment(str(error)) from None
     try:
         return parse_event(fields, max_tags=max_tags)
     except InvalidEvent as error:

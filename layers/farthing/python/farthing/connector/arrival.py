@@ -1,11 +1,11 @@
-"""Steps of every packet: has it been answered before, is it a packet, is there time, is it too
-large. They cost nothing, but for the claim of a Request-Id."""
+"""The first steps of every packet: recognise a repeated request, decode the packet, check its
+expiry and its amount. Only the claim of a Request-Id asks the store."""
 
 import logging
 from hashlib import sha256
 
 from farthing.connector.incoming import IncomingPacket
-from farthing.connector.limits import max_packet
+from farthing.connector.known_peers import max_packet
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Reject, decode_prepare, decode_reply
 from farthing.ilp.reject import AmountTooLarge, BadRequest, InsufficientTimeout, TimedOut
@@ -15,8 +15,8 @@ log = logging.getLogger("farthing")
 
 
 def claim_request(agent: Agent, packet: IncomingPacket) -> Fulfill | Reject | None:
-    """Claim the packet's Request-Id, if it has one (RFC 0035). One that was answered before gets
-    the reply that it had then."""
+    """Claim the packet's Request-Id, if it has one (RFC 0035). A repeated request gets the reply
+    that was kept for it."""
     if not packet.request_id:
         return None
     digest = sha256(packet.octets).hexdigest()
@@ -27,6 +27,7 @@ def claim_request(agent: Agent, packet: IncomingPacket) -> Fulfill | Reject | No
     if claimed is not None and claimed["packet"] != digest:
         raise BadRequest("this Request-Id was used for another packet")
     packet.claimed_request = True
+    packet.repeats_request = claimed is not None
     return None
 
 
@@ -35,8 +36,9 @@ def keep_reply(agent: Agent, packet: IncomingPacket, reply: bytes) -> None:
     try:
         agent.ledger.answer_request(packet.peer.id, packet.request_id, reply)
     except StoreError:
-        # The packet's effect stands. Sent again, it is recognised without its Request-Id.
-        log.exception("a reply could not be kept", extra={"peer": packet.peer.id})
+        # The packet has had its effect. If it is sent again, it is recognised without its
+        # Request-Id.
+        log.exception("the reply to a request could not be stored", extra={"peer": packet.peer.id})
 
 
 def decode(_agent: Agent, packet: IncomingPacket) -> None:
@@ -45,12 +47,13 @@ def decode(_agent: Agent, packet: IncomingPacket) -> None:
 
 
 def check_expiry(agent: Agent, packet: IncomingPacket) -> None:
-    """Nothing that happens after a packet's expiry can be fulfilled."""
-    left = packet.milliseconds_left(agent.now_ms)
+    """A packet cannot be fulfilled after its expiry. The expiry is checked again before money
+    moves."""
+    left = packet.expires_ms - packet.arrived_ms
     if left <= 0:
         raise TimedOut("the packet has expired")
     if left < agent.settings.min_delivery_ms:
-        raise InsufficientTimeout("too little time is left")
+        raise InsufficientTimeout("too little time is left to handle the packet")
 
 
 def check_amount(agent: Agent, packet: IncomingPacket) -> None:

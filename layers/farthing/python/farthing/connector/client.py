@@ -1,11 +1,11 @@
-"""Paying to have an event stored: what a relay asks for, the packet, and what came of it."""
+"""Paying a relay to store an event: the relay's terms, the packet, and the check of the reply."""
 
 import time
 from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -30,19 +30,20 @@ from farthing.ports.outbound import Outbound
 _U64_LENGTH = 8
 _EXPIRY = timedelta(seconds=30)
 _MARGIN_SECONDS = 5.0
-# Seconds between attempts to have a packet answered, and the statuses after which there is another.
+# Seconds between attempts to send a packet, and the HTTP statuses that lead to another attempt.
 _WAITS = (0.2, 0.6, 1.8)
 _MAY_PASS = frozenset({429, 500, 502, 503, 504})
-_TRIES = 4  # a share of the amount grows with it, by less and less
+# A proportional fee rises with each attempt, by a smaller step each time.
+_TRIES = 4
 
 
 class NotPayable(ValueError):
-    """The relay does not say how to pay it, or says so in a way that cannot be right."""
+    """The relay states no terms of payment, or terms that are not valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelayTerms:
-    """Where and what a relay is paid."""
+    """A relay's prices, and the address and endpoint for payments."""
 
     destination: str
     endpoint: str
@@ -93,17 +94,17 @@ def _checked(terms: RelayTerms) -> RelayTerms:
     tariff = terms.tariff
     prices = [tariff.per_byte, *tariff.kinds.values(), tariff.per_tag, tariff.free_tags]
     if not all(type(price) is int and price >= 0 for price in prices):
-        raise NotPayable("a price is not a whole number")
+        raise NotPayable("expected whole numbers as the relay's prices")
     if not address.is_valid(terms.destination) or not is_hex64(terms.pubkey):
-        raise NotPayable("the relay's ILP address or public key is not one")
+        raise NotPayable("expected an ILP address and a public key of the relay, got other text")
     if not terms.endpoint.startswith(("http://", "https://")):
-        raise NotPayable("the relay's ILP endpoint is not a URL")
+        raise NotPayable("expected a URL as the relay's ILP endpoint")
     return terms
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What a relay asks for one event, of a payer who is not its author."""
+    """A relay's price and condition for one event, for a payer who is not the author."""
 
     event_id: str
     price: int
@@ -113,7 +114,7 @@ class Quote:
 
 
 def quote_from_answer(answer: dict[str, Any]) -> Quote:
-    """From what `POST /v1/quotes` answers."""
+    """From the answer of `POST /v1/quotes`."""
     try:
         quote = Quote(
             answer["event_id"], _whole_number(answer["price"]), answer["destination"],
@@ -121,9 +122,9 @@ def quote_from_answer(answer: dict[str, Any]) -> Quote:
         )  # fmt: skip
         reachable = quote.endpoint.startswith(("http://", "https://"))
         if not reachable or not address.is_valid(quote.destination):
-            raise ValueError("neither a place to pay nor a way there")
+            raise ValueError("expected an ILP address and an endpoint")
         if len(quote.condition) != CONDITION_LENGTH:
-            raise ValueError("no condition")
+            raise ValueError("expected a condition")
     except (AttributeError, KeyError, TypeError, ValueError):
         raise NotPayable("the relay's quote does not say how to pay") from None
     return quote
@@ -131,14 +132,14 @@ def quote_from_answer(answer: dict[str, Any]) -> Quote:
 
 def _whole_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise ValueError("not a whole number")
+        raise ValueError("expected a whole number")
     return int(text)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedPayment:
-    """A packet ready to send, and the preimage that proves that it was delivered; None where only
-    the relay can know it."""
+    """A packet ready to send, and the preimage of its condition. The preimage is None if only the
+    relay can compute it."""
 
     prepare: Prepare
     fulfillment: bytes | None
@@ -151,7 +152,7 @@ class PreparedPayment:
 def prepare_payment(
     event: Event, author_secret: bytes, terms: RelayTerms, now: datetime, amount: int | None = None
 ) -> PreparedPayment:
-    """The packet that stores an event of our own, at its price unless told otherwise."""
+    """The packet that pays for an event of our own. The default amount is the event's price."""
     data = dumps_event(event)
     price = terms.tariff.price_event(event, len(data))
     fulfillment = author_fulfillment(author_secret, bytes.fromhex(terms.pubkey), data)
@@ -166,9 +167,9 @@ def prepare_payment(
 
 
 def prepare_quoted(event: Event, quote: Quote, now: datetime) -> PreparedPayment:
-    """The packet that stores an event of somebody else, at the price that was quoted for it."""
+    """The packet that pays for another author's event, at the quoted price."""
     if quote.event_id != event.id:
-        raise NotPayable("the quote is for another event")
+        raise NotPayable("expected a quote for this event, got one for another event")
     prepare = Prepare(
         amount=quote.price,
         expires_at=to_milliseconds(now + _EXPIRY),
@@ -180,13 +181,13 @@ def prepare_quoted(event: Event, quote: Quote, now: datetime) -> PreparedPayment
 
 
 def prepare_fill(answer: dict[str, Any], key: str, amount: int, now: datetime) -> PreparedPayment:
-    """The packet that fills a purse, from what `POST /v1/quotes` answers for it."""
+    """The packet that fills a purse, from the answer of `POST /v1/quotes`."""
     try:
         destination, condition = answer["destination"], bytes.fromhex(answer["condition"])
         data = b64decode(answer["data"], validate=True)
         named = destination.rpartition(".")[2] == key and address.is_valid(destination)
         if not named or len(condition) != CONDITION_LENGTH:
-            raise ValueError("another purse, or no condition")
+            raise ValueError("expected the quote of this purse, with a condition")
     except (AttributeError, KeyError, TypeError, ValueError):
         raise NotPayable("the relay's quote does not say how to fill this purse") from None
     expires_at = to_milliseconds(now + _EXPIRY)
@@ -194,7 +195,8 @@ def prepare_fill(answer: dict[str, Any], key: str, amount: int, now: datetime) -
 
 
 def largest_packet(reject: Reject) -> int:
-    """What a connector takes at most, as it says in an F08; 0 for every other reject."""
+    """The largest amount that a connector accepts, from its F08 reject; 0 for every other
+    reject."""
     if reject.code != Code.F08_AMOUNT_TOO_LARGE or len(reject.data) != 2 * _U64_LENGTH:
         return 0
     return int.from_bytes(reject.data[_U64_LENGTH:])
@@ -207,11 +209,11 @@ def send_payment(
     payment: PreparedPayment,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Fulfill | Reject:
-    """Send the packet to a connector, ours or the relay's own, and check what it answers.
+    """Send the packet to a connector, ours or the relay's own, and check the reply.
 
-    Where a gateway answers that the connector behind it failed, nobody knows what became of the
-    packet. The same packet is then sent again: a connector that has stored or settled it answers
-    as it would have the first time, and it costs nothing more."""
+    If a gateway answers that the connector behind it failed, the outcome of the packet is unknown.
+    The same packet is then sent again: a connector that has already stored or settled the packet
+    gives the same answer again, at no further cost."""
     seconds = _EXPIRY.total_seconds() + _MARGIN_SECONDS
     for wait in _WAITS:
         try:
@@ -226,16 +228,15 @@ def send_payment(
 def pay(
     outbound: Outbound, endpoint: str, token: str, payment: PreparedPayment, max_fees: int
 ) -> tuple[PreparedPayment, Fulfill | Reject]:
-    """Pay; where connectors on the way have kept of the amount, try again with that on top, at most
-    `max_fees` in all. A packet that is rejected has cost nothing. The payment that was sent last,
-    and its reply."""
+    """Pay. If connectors on the way keep fees, try again with the fees added, at most `max_fees` in
+    all. A rejected packet costs nothing. Returns the last payment and its reply."""
     most = payment.amount + max_fees
     for _ in range(_TRIES):
         reply = send_payment(outbound, endpoint, token, payment)
-        kept = kept_on_the_way(reply) if isinstance(reply, Reject) else 0
-        if not kept or payment.amount + kept > most:
+        short = shortfall(reply) if isinstance(reply, Reject) else None
+        if short is None or payment.amount + short.missing > most:
             break
-        payment = _again(payment, payment.amount + kept)
+        payment = _again(payment, payment.amount + short.missing)
     return payment, reply
 
 
@@ -244,16 +245,28 @@ def _again(payment: PreparedPayment, amount: int) -> PreparedPayment:
     return replace(payment, prepare=replace(payment.prepare, amount=amount, expires_at=expires_at))
 
 
-def kept_on_the_way(reject: Reject) -> int:
-    """What connectors kept of a packet that arrived with less than the price, as the receiver of it
-    says (F04); 0 for every other reject."""
+class Shortfall(NamedTuple):
+    """A packet has arrived with less than the receiver's price. Connectors on the way may have kept
+    fees, or the price has risen."""
+
+    price: int
+    received: int
+
+    @property
+    def missing(self) -> int:
+        return self.price - self.received
+
+
+def shortfall(reject: Reject) -> Shortfall | None:
+    """The shortfall that a receiver's F04 reject states; None for every other reject."""
     if reject.code != Code.F04_INSUFFICIENT_DESTINATION_AMOUNT:
-        return 0
+        return None
     try:
         told = orjson.loads(reject.data)
-        return max(0, _whole_number(told["price"]) - _whole_number(told["received"]))
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return 0
+        price, received = (_whole_number(str(told[name])) for name in ("price", "received"))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return Shortfall(price, received) if received < price else None
 
 
 def utc_now() -> datetime:

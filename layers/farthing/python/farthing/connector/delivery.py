@@ -1,13 +1,16 @@
-"""Steps of a packet that is addressed to us: what it buys is made and paid in one transaction.
+"""Steps of a packet that is addressed to us: one transaction makes the purchase and its payment.
 
-So there is nothing bought without its payment and no payment for nothing, whatever breaks in
-between, and no hold that somebody would have to release. What may be bought is the receivers'
-(see `connector.purchase`).
+So there is never a purchase without a payment nor a payment without a purchase, even after a crash,
+and no hold has to be released. Receivers define the purchases (see `connector.purchase`).
 """
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from farthing.connector import receivers
 from farthing.connector.incoming import IncomingPacket
-from farthing.connector.limits import max_balance
+from farthing.connector.known_peers import max_balance
 from farthing.connector.rate import check_count, count_shared
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill
@@ -24,37 +27,36 @@ from farthing.store.receipts import Receipt
 
 
 def choose_receiver(agent: Agent, packet: IncomingPacket) -> None:
-    for receiver in receivers.RECEIVERS:
-        if receiver.recognises(agent, packet.prepare):
-            packet.purchase = receiver.read(agent, packet)
-            return
-    raise UnexpectedPayment("nobody here takes such a packet")
+    receiver = receivers.choose(agent, packet.prepare)
+    if receiver is None:
+        raise UnexpectedPayment("no receiver takes a packet with this address and data")
+    packet.purchase = receiver.read(agent, packet)
 
 
-def check_purchase(agent: Agent, packet: IncomingPacket) -> Fulfill | None:
-    """What would be refused by now may have been bought already: the event has expired since, its
-    price has risen, its author is blocked. Only then is the receipt looked up, and only for
-    packets with a condition that we can fulfil, so that no other packet costs more."""
+def check_purchase(_agent: Agent, packet: IncomingPacket) -> Fulfill | None:
+    """A repeated packet may be refused now although its purchase was made: meanwhile the event has
+    expired, the price has risen or the author is blocked. Only after such a refusal is the receipt
+    read, and only for a condition that we can fulfil, so other packets cost no extra read."""
     try:
         packet.purchase.check()
     except Rejected:
         found = packet.purchase.find_fulfillment()
-        if found is None or not packet.purchase.was_committed(_receipt(agent, packet, *found)):
+        if found is None or not packet.purchase.was_committed(_receipt(packet, *found)):
             raise
         packet.purchase.after_repeat()
         return Fulfill(found[1], packet.purchase.answer())
     return None
 
 
-def check_condition(agent: Agent, packet: IncomingPacket) -> None:
+def check_condition(_agent: Agent, packet: IncomingPacket) -> None:
     found = packet.purchase.find_fulfillment()
     if found is None:
-        raise WrongCondition("the condition was made by no scheme that we know")
+        raise WrongCondition("expected a condition of a known scheme")
     packet.fulfillment = found[1]
-    packet.receipt = _receipt(agent, packet, *found)
+    packet.receipt = _receipt(packet, *found)
 
 
-def _receipt(agent: Agent, packet: IncomingPacket, scheme: str, fulfillment: bytes) -> Receipt:
+def _receipt(packet: IncomingPacket, scheme: str, fulfillment: bytes) -> Receipt:
     return Receipt(
         peer=packet.peer.id,
         condition=packet.prepare.condition.hex(),
@@ -62,24 +64,29 @@ def _receipt(agent: Agent, packet: IncomingPacket, scheme: str, fulfillment: byt
         scheme=scheme,
         amount=packet.prepare.amount,
         price=packet.purchase.price,
-        time=agent.now,
+        time=packet.arrived_ms // 1000,
         purpose=packet.purchase.purpose,
     )
 
 
 def check_ledger(agent: Agent, packet: IncomingPacket) -> None:
-    """Look, before anything is written, at what would refuse the payment."""
+    """Check the balance, the rate and earlier purchases before anything is written."""
     receipt = packet.receipt
-    packets, balance, *found = agent.engine.together(
-        lambda: count_shared(agent, packet),
-        lambda: agent.ledger.balance(packet.peer.id),
-        *packet.purchase.reads(receipt),
-    )
-    check_count(agent, packets)
+    packet.max_balance = max_balance(agent, packet.peer)
+    looks: list[Callable[[], Any]] = [
+        partial(agent.ledger.balance, packet.peer.id), *packet.purchase.reads(receipt)
+    ]  # fmt: skip
+    if agent.alone:
+        balance, *found = agent.engine.together(*looks)
+    else:
+        packets, balance, *found = agent.engine.together(
+            partial(count_shared, agent, packet), *looks
+        )
+        check_count(agent, packets)
     packet.is_repeat = packet.purchase.is_repeat(receipt, found)
     if packet.is_repeat or not receipt.amount:
         return
-    if balance.owed + receipt.amount > max_balance(agent, packet.peer):
+    if balance.owed + receipt.amount > packet.max_balance:
         raise InsufficientLiquidity("the balance limit is reached")
 
 
@@ -87,12 +94,12 @@ def commit_purchase(agent: Agent, packet: IncomingPacket) -> None:
     """Returns when the purchase, its payment and its receipt are durable."""
     if packet.is_repeat:
         return
-    if packet.milliseconds_left(agent.now_ms) <= 0:
+    if packet.expires_ms <= agent.now_ms:
         raise TimedOut("the packet has expired")
     try:
         _commit(agent, packet)
     except Exception:
-        # Paid all the same if an answer was lost after the commit, or a repeat has overtaken us.
+        # The purchase is paid after all if the store's answer was lost, or if a repeat was faster.
         if not packet.purchase.was_committed(packet.receipt):
             raise
         packet.is_repeat = True
@@ -100,8 +107,8 @@ def commit_purchase(agent: Agent, packet: IncomingPacket) -> None:
 
 def _commit(agent: Agent, packet: IncomingPacket) -> None:
     try:
-        limit = max_balance(agent, packet.peer)
-        packet.purchase.commit(agent.ledger.payment(packet.receipt, limit))
+        payment = agent.ledger.payment(packet.receipt, packet.max_balance)
+        packet.purchase.commit(payment)
     except PaymentRefused:
         raise InsufficientLiquidity("the balance limit is reached") from None
 

@@ -11,7 +11,7 @@ OCTETS = "application/octet-stream"
 
 
 class PaymentFailed(Exception):
-    """The packet was not answered by a packet; whether it arrived is unknown."""
+    """The answer is not an ILP packet. It is unknown whether the Prepare arrived."""
 
 
 class RefusedByHttp(PaymentFailed):
@@ -23,14 +23,14 @@ class RefusedByHttp(PaymentFailed):
 
 
 class ForgedFulfillment(PaymentFailed):
-    """The reply claims success with a preimage that is not the condition's."""
+    """The reply is a Fulfill whose fulfillment does not hash to the condition."""
 
 
 def exchange(
     outbound: Outbound, endpoint: str, token: str, prepare: Prepare, seconds: float
 ) -> Fulfill | Reject:
-    """The reply to a packet. OutboundFailed where there is none in time, PaymentFailed where the
-    answer is no reply to it."""
+    """The reply to a packet. Raises OutboundFailed if no answer comes in time, and PaymentFailed if
+    the answer is not a reply to this packet."""
     headers = {"Content-Type": OCTETS, "Accept": OCTETS, "Authorization": f"Bearer {token}"}
     response = outbound.post(endpoint, headers, encode(prepare), seconds)
     if response.status != OK:
@@ -38,7 +38,7 @@ def exchange(
     try:
         reply = decode_reply(response.body)
     except InvalidPacket as error:
-        raise PaymentFailed(f"the connector answered no packet: {error}") from None
+        raise PaymentFailed(f"expected an ILP packet as the answer: {error}") from None
     if isinstance(reply, Fulfill) and sha256(reply.fulfillment).digest() != prepare.condition:
         raise ForgedFulfillment("the fulfillment does not hash to the condition")
     return reply

@@ -1,14 +1,15 @@
-"""Steps of a packet for others: find the next hop, keep our fee, send it on, and settle by what
-comes back.
+"""Steps of a packet for another agent: find the next hop, keep our fee, send the packet on, and
+settle according to the reply.
 
 The incoming amount is held before the packet leaves and kept only when the next hop's fulfillment
-is the condition's preimage. Condition and data go through untouched.
+is the condition's preimage. Condition and data are forwarded unchanged.
 """
 
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from http.client import UNAUTHORIZED
 from itertools import repeat
@@ -22,14 +23,13 @@ from farthing.connector.exchange import (
     exchange,
 )
 from farthing.connector.incoming import IncomingPacket
-from farthing.connector.known_peers import known_peers
-from farthing.connector.limits import max_balance
+from farthing.connector.known_peers import known_peers, max_balance
 from farthing.connector.peering import outgoing_token
 from farthing.connector.rate import check_count, count_shared
 from farthing.context import Agent
-from farthing.ilp.address import is_peer
+from farthing.ilp.address import is_peer, is_prefix
 from farthing.ilp.fees import forwarding_fee
-from farthing.ilp.packet import Fulfill, Prepare, Reject
+from farthing.ilp.packet import Fulfill, Prepare, Reject, decode_reply
 from farthing.ilp.reject import (
     InsufficientLiquidity,
     InsufficientSourceAmount,
@@ -50,18 +50,41 @@ from farthing.store.routes import Route
 log = logging.getLogger("farthing")
 
 
+def await_first_reply(agent: Agent, packet: IncomingPacket) -> Fulfill | Reject | None:
+    """Two requests with one Request-Id must not send the packet on twice, so the second takes the
+    reply of the first. The first has stopped without a reply if none comes in the time that a
+    packet may take."""
+    if not packet.repeats_request:
+        return None
+    until_ms = agent.now_ms + agent.settings.forward_max_ms + agent.settings.forward_margin_ms
+    for pause in _pauses():
+        reply = agent.ledger.reply_to_request(packet.peer.id, packet.request_id)
+        if reply is not None:
+            packet.claimed_request, packet.answered_before = False, True
+            return decode_reply(reply)
+        if packet.expires_ms <= agent.now_ms:
+            packet.claimed_request = False  # the first request keeps its own reply
+            raise TimedOut("the packet has expired")
+        if until_ms <= agent.now_ms:
+            return None
+        agent.sleep(min(pause, (packet.expires_ms - agent.now_ms) / 1000))
+    return None
+
+
 def answer_repeat(agent: Agent, packet: IncomingPacket) -> Fulfill | None:
-    """Count the packet. A packet that is equal, in all but its expiry, to one of this peer that we
-    have sent on is not sent again: it gets the fulfillment from the receipt. A packet of amount 0
-    leaves no receipt."""
+    """Count the packet. A repeat equals an earlier packet of the same peer in all but the expiry. A
+    repeat of a forwarded packet is not sent again: the fulfillment comes from the receipt. A packet
+    of amount 0 leaves no receipt."""
     if not packet.prepare.amount:
         return None  # counted by `check_free_rate`
     packet.digest = packet_digest(packet.prepare)
-    packets, receipt = agent.engine.together(
-        lambda: count_shared(agent, packet),
-        lambda: _receipt_of_repeat(agent, packet),
-    )
-    check_count(agent, packets)
+    if agent.alone:
+        receipt = _receipt_of_repeat(agent, packet)
+    else:
+        packets, receipt = agent.engine.together(
+            partial(count_shared, agent, packet), partial(_receipt_of_repeat, agent, packet)
+        )
+        check_count(agent, packets)
     return None if receipt is None else Fulfill(bytes.fromhex(receipt.fulfillment))
 
 
@@ -80,8 +103,8 @@ def _receipt_of_repeat(agent: Agent, packet: IncomingPacket) -> Receipt | None:
 def choose_next_hop(agent: Agent, packet: IncomingPacket) -> None:
     destination = packet.prepare.destination
     if is_peer(destination):
-        raise Unreachable("what is addressed to peer. is never forwarded")
-    peer = find_way(agent, destination).peer
+        raise Unreachable("a packet to an address under peer. is never forwarded")
+    peer = find_next_hop(agent, destination).peer
     if peer is None or not peer.takes_packets:
         raise Unreachable(f"no route to {destination}")
     if peer.id == packet.peer.id:
@@ -89,22 +112,38 @@ def choose_next_hop(agent: Agent, packet: IncomingPacket) -> None:
     packet.next_hop = peer
 
 
-class Way(NamedTuple):
-    """Whom packets go to, and the route that says so; no route to a peer by its own address."""
+class NextHop(NamedTuple):
+    """The next hop and its route. There is no route if the destination is the peer's own
+    address."""
 
     peer: Peer | None
     route: Route | None
 
 
-def find_way(agent: Agent, destination: str) -> Way:
-    """By the longest prefix, of a route or of a peer's own address; the peer itself if both say as
-    much. An address that a followed agent merely claims counts against the table only where the
-    table knows it for the owner: the rules against poisoning are the table's."""
+def find_next_hop(agent: Agent, destination: str) -> NextHop:
+    """Find the longest matching prefix, of a route or of a peer's own address; on a tie, the peer
+    itself wins. An address that a followed agent only claims beats a route only if the routing
+    table names that agent as the owner: the rules against route poisoning are in the routing
+    table."""
+    if is_prefix(agent.settings.own_ilp_address, destination):
+        return NextHop(find_child(agent, destination), None)
     route = agent.routes.lookup(destination)
     direct = known_peers(agent).by_address(destination)
     if route is None or (direct is not None and _counts_against(direct, route)):
-        return Way(direct, None)
-    return Way(known_peers(agent).by_pubkey(route.next_hop), route)
+        return NextHop(direct, None)
+    return NextHop(known_peers(agent).by_pubkey(route.next_hop), route)
+
+
+def find_child(agent: Agent, destination: str) -> Peer | None:
+    """The peer that has an address below ours which covers the destination: the address that the
+    operator gave the peer, or else the one that the peer gets by ILDCP. A followed agent cannot
+    claim such an address."""
+    own, peers = agent.settings.own_ilp_address, known_peers(agent)
+    child = peers.by_address(destination)
+    if child is not None and not child.from_follows and child.ilp_address.startswith(f"{own}."):
+        return child
+    child = peers.by_id(destination[len(own) + 1 :].partition(".")[0])
+    return None if child is None or child.ilp_address else child
 
 
 def _counts_against(direct: Peer, route: Route) -> bool:
@@ -113,7 +152,7 @@ def _counts_against(direct: Peer, route: Route) -> bool:
 
 
 def make_onward_packet(agent: Agent, packet: IncomingPacket) -> None:
-    """The packet as it leaves: less our fee, with less time."""
+    """The onward packet has a smaller amount, by our fee, and an earlier expiry."""
     settings, amount = agent.settings, packet.prepare.amount
     fee = forwarding_fee(
         settings.forward_fee, settings.forward_fee_ppm, amount, settings.forward_min_fee
@@ -132,24 +171,25 @@ def make_onward_packet(agent: Agent, packet: IncomingPacket) -> None:
 
 def hold_amount(agent: Agent, packet: IncomingPacket) -> None:
     settings = agent.settings
-    # No longer than we wait for the next hop, whatever the packet says: should we crash, what is
-    # held for a packet that expires in a thousand years would be held as long.
+    # The hold lasts no longer than we wait for the next hop, even if the packet expires later.
+    # Otherwise, after a crash, a packet that expires in a thousand years would hold its amount as
+    # long.
     until_ms = agent.now_ms + settings.forward_max_ms + settings.forward_margin_ms
     expires_ms = min(packet.expires_ms, until_ms)
-    # Named at random: packets that are equal in everything are still different packets.
+    # The hold's name is random: equal packets are still different packets.
     packet.hold = Hold(packet.peer.id, token_hex(16), packet.prepare.amount, expires_ms)
     try:
         room = agent.ledger.hold(packet.hold, max_balance(agent, packet.peer))
     except Exception:
-        _release(agent, packet.hold)  # held all the same, if only the store's answer was lost
+        _release(agent, packet.hold)  # the hold may exist if the store's answer was lost
         raise
     if not room:
         raise InsufficientLiquidity("the balance limit is reached")
 
 
 def send_onward(agent: Agent, packet: IncomingPacket) -> None:
-    """Send the packet to the next hop. Anything but a true fulfillment raises, and the amount is
-    held no longer."""
+    """Send the packet to the next hop. Any other reply than a valid Fulfill releases the hold and
+    raises."""
     try:
         _check_time(agent, packet)
         packet.fulfill = send_to(agent, packet.next_hop, packet.onward)
@@ -159,8 +199,8 @@ def send_onward(agent: Agent, packet: IncomingPacket) -> None:
 
 
 def _check_time(agent: Agent, packet: IncomingPacket) -> None:
-    """Look at the clock once more: to hold the amount may have taken long."""
-    if packet.milliseconds_left(agent.now_ms) <= 0:
+    """Check the expiry again: the hold may have taken long."""
+    if packet.expires_ms <= agent.now_ms:
         raise TimedOut("the packet has expired")
     if _seconds_left(agent, packet.onward) * 1000 < agent.settings.min_delivery_ms:
         raise InsufficientTimeout("too little time is left to forward")
@@ -171,16 +211,18 @@ def _seconds_left(agent: Agent, prepare: Prepare) -> float:
 
 
 def _release(agent: Agent, hold: Hold) -> None:
-    """Give back what was held. What fails here must not hide why the packet is rejected: the sweep
-    releases the hold when the packet has expired."""
+    """Release the hold. A failure here must not hide the reason of the reject: the sweep releases
+    the hold after the packet has expired."""
     try:
         agent.ledger.release(hold)
     except Exception:
-        log.exception("a hold was left to the sweep", extra={"peer": hold.peer})
+        log.exception(
+            "a hold could not be released, the sweep will release it", extra={"peer": hold.peer}
+        )
 
 
 def send_to(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
-    """Send a packet to a next hop. Whatever is no true fulfillment raises."""
+    """Send a packet to a next hop. Any other reply than a valid Fulfill raises."""
     try:
         token = outgoing_token(agent.settings.secret, next_hop)
         seconds = _seconds_left(agent, onward)
@@ -203,11 +245,11 @@ def send_to(agent: Agent, next_hop: Peer, onward: Prepare) -> Fulfill:
 def _why_refused(agent: Agent, next_hop: Peer, status: int) -> str:
     if status != UNAUTHORIZED:
         return f"the next hop answered HTTP {status}"
-    remedy = f"`farthing peers add NAME --pubkey {agent.settings.pubkey}` there makes us known"
+    remedy = f"run `farthing peers add NAME --pubkey {agent.settings.pubkey}` on the peer's side"
     told = agent.part(_refused_by)
-    if next_hop.id not in told:  # once for each: every packet would say so
+    if next_hop.id not in told:  # one warning for each peer, not one for each packet
         told.add(next_hop.id)
-        log.warning("a peer does not know us", extra={"peer": next_hop.id, "remedy": remedy})
+        log.warning("a peer has no record of us", extra={"peer": next_hop.id, "remedy": remedy})
     return f"the next hop does not know us (HTTP 401): {remedy}"
 
 
@@ -216,10 +258,10 @@ def _refused_by(_agent: Agent) -> set[str]:
 
 
 def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:
-    """Keep what was held, and owe the next hop what it is due, in one transaction. The next hop has
-    fulfilled, so this is tried until the packet expires, and never afterwards."""
+    """One transaction books the held amount and our debt to the next hop. The next hop has
+    fulfilled, so the transaction is retried until the packet expires, and never afterwards."""
     hold = packet.hold
-    if not hold.amount:  # moved nothing, so there is nothing to write
+    if not hold.amount:  # no money moves, so there is nothing to write
         return packet.fulfill
     receipt = _receipt(agent, packet)
     for pause in _pauses():
@@ -231,7 +273,7 @@ def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:
                 return packet.fulfill
             standing = agent.ledger.receipt(receipt)
         except Exception:
-            log.exception("a packet is settled once more", extra={"peer": packet.peer.id})
+            log.exception("settling a packet failed, trying again", extra={"peer": packet.peer.id})
             agent.sleep(min(pause, max(hold.expires_ms - agent.now_ms, 0) / 1000))
             continue
         if standing is None or standing.purpose == receipt.purpose:
@@ -248,8 +290,8 @@ def settle(agent: Agent, packet: IncomingPacket) -> Fulfill:
 
 
 def _of_its_own(receipt: Receipt) -> Receipt:
-    """The receipt where one of an equal packet stands: that was another packet, and both were sent
-    on."""
+    """The receipt under a key of its own, where an equal packet has a receipt already. Both packets
+    were sent on, so each has a receipt."""
     return receipt._replace(purpose=receipt.purpose._replace(again=True))  # type: ignore[call-arg]
 
 
@@ -259,13 +301,13 @@ def _is_settled(agent: Agent, receipt: Receipt) -> bool:
 
 
 def _pauses() -> Iterator[float]:
-    """Seconds between attempts to settle."""
+    """Seconds between attempts to settle, or between looks for a reply."""
     yield from (0.02, 0.05, 0.1, 0.2, 0.5)
     yield from repeat(1.0)
 
 
 def _receipt(agent: Agent, packet: IncomingPacket) -> Receipt:
-    """Each packet that was sent on gets a receipt, also one that is equal to another."""
+    """Each forwarded packet gets a receipt, even if it equals another packet."""
     amount, outgoing = packet.prepare.amount, packet.onward.amount
     return Receipt(
         peer=packet.peer.id,

@@ -1,4 +1,4 @@
-"""A packet on its way through the connector, with what the steps have found out about it so far."""
+"""A packet on its way through the connector, with the findings of the steps so far."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,9 +17,11 @@ class IncomingPacket:
 
     peer: Peer
     octets: bytes
+    arrived_ms: int
     request_id: str = ""
     claimed_request: bool = False  # claim_request: the reply is kept under the Request-Id
-    answered_before: bool = False  # claim_request: so the packet was counted then
+    repeats_request: bool = False  # claim_request: another request with this id had no reply yet
+    answered_before: bool = False  # claim_request: a repeat was counted at its first arrival
 
     prepare: Prepare = field(init=False)  # decode
     expires_ms: int = field(init=False)  # decode
@@ -27,8 +29,9 @@ class IncomingPacket:
     # For us
     purchase: "Purchase" = field(init=False)  # choose_receiver
     fulfillment: bytes = field(init=False)  # check_condition
+    max_balance: int = field(init=False)  # check_ledger: what the peer may owe us
     receipt: Receipt = field(init=False)  # check_condition
-    is_repeat: bool = False  # check_ledger: what the packet buys has been bought with it before
+    is_repeat: bool = False  # check_ledger: this payment has made this purchase before
 
     # Onward
     digest: str = field(init=False)  # answer_repeat
@@ -36,6 +39,3 @@ class IncomingPacket:
     onward: Prepare = field(init=False)  # make_onward_packet
     hold: Hold = field(init=False)  # hold_amount
     fulfill: Fulfill = field(init=False)  # send_onward
-
-    def milliseconds_left(self, now_ms: int) -> int:
-        return self.expires_ms - now_ms

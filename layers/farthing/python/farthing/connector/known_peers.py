@@ -1,5 +1,6 @@
-"""Peers by token, id, key or address, cached for a few seconds. A peer that sends a thousand
-packets is looked up once. A peer that the operator removes is refused when the cache forgets it."""
+"""Peers by token, id, key or address, cached for a few seconds, and their limits. A peer that sends
+a thousand packets is looked up once. A peer that the operator removes is refused as soon as its
+cache entry expires."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,12 +11,12 @@ from farthing.store.credits import CreditLimits
 from farthing.store.ledger import Ledger, Peer, hash_token
 from farthing.store.routes import prefixes_of
 
-# When so many are cached, all are forgotten: strangers can ask for any number of addresses.
+# At this size the cache is emptied: strangers can ask for any number of addresses.
 _MOST = 4096
 
 
 class KnownPeers:
-    """Peers with the limit that holds for them (see `with_limit`)."""
+    """Peers with their effective balance limit (see `with_limit`)."""
 
     def __init__(
         self,
@@ -31,8 +32,8 @@ class KnownPeers:
         self._known: dict[tuple[str, str], tuple[Peer | None, float]] = {}
 
     def by_token(self, token: str) -> Peer | None:
-        """Found by the token's hash. The token itself is compared with nothing, so the time of the
-        look-up tells nothing about it."""
+        """Find the peer by the hash of its token. The token itself is never compared, so the
+        duration of the look-up reveals nothing about the token."""
         return self._find("token", hash_token(token), self._ledger.peer_by_token_hash)
 
     def by_id(self, peer_id: str) -> Peer | None:
@@ -55,7 +56,7 @@ class KnownPeers:
         peer = load(key)
         if peer is not None:
             peer = self.with_limit(peer)
-        # A new peer must be found at once. That an address belongs to nobody may be cached.
+        # Only for addresses is a miss cached: a new peer must be found at once by token, id or key.
         if peer is not None or by == "address":
             if len(self._known) >= _MOST:
                 self._known.clear()
@@ -63,7 +64,8 @@ class KnownPeers:
         return peer
 
     def with_limit(self, peer: Peer) -> Peer:
-        """The peer with its own limit, or the credit that trust gives its key, or the default."""
+        """The peer with its own limit, or the credit that its key gets by trust, or the default
+        limit."""
         if peer.max_balance is not None:
             return peer
         limit = self._trust.of(peer.pubkey) if peer.pubkey else None
@@ -74,8 +76,17 @@ class KnownPeers:
 
 
 def known_peers(agent: Agent) -> KnownPeers:
-    """The agent's own."""
+    """The agent's cache of peers."""
     return agent.part(_known_peers)
+
+
+def max_balance(agent: Agent, peer: Peer) -> int:
+    """What the peer may owe us. 0 is a limit: such a peer pays in advance."""
+    return agent.settings.max_balance if peer.max_balance is None else peer.max_balance
+
+
+def max_packet(agent: Agent, peer: Peer) -> int:
+    return agent.settings.max_packet if peer.max_packet is None else peer.max_packet
 
 
 def _known_peers(agent: Agent) -> KnownPeers:

@@ -1,5 +1,5 @@
 """Tokens between two agents that know each other's Nostr keys. Both compute them, so nobody has to
-send them. A peer without a key has a token that was agreed otherwise."""
+send them. The token of a peer without a key is agreed by other means."""
 
 import hmac
 from base64 import urlsafe_b64encode
@@ -30,7 +30,7 @@ def outgoing_token(own_secret: bytes, peer: Peer) -> str:
     return _outgoing_token(own_secret, peer.id, peer.outgoing_token, peer.pubkey)
 
 
-# Cached: to unseal or compute a token takes as long as everything else that forwarding does.
+# Cached: decrypting or computing a token takes as long as all the rest of forwarding.
 @lru_cache(maxsize=_TOKENS_REMEMBERED)
 def _outgoing_token(own_secret: bytes, peer_id: str, sealed: bytes | None, pubkey: str) -> str:
     if sealed:

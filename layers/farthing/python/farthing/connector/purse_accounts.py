@@ -1,5 +1,5 @@
-"""What is asked of purses by HTTP: where to pay into one, what a processor was paid for one, and
-what one holds. Only its key and the owner may look into a purse."""
+"""The HTTP requests about purses: the address for payments, the credit that a payment processor
+reports, and the balance. Only the purse's key and the relay's owner may read a purse."""
 
 from collections.abc import Callable
 from secrets import token_bytes
@@ -10,18 +10,15 @@ from farthing.context import Agent
 from farthing.ilp import spsp
 from farthing.ilp.oer import U64_MAX
 from farthing.ilp.purse import TOKEN_LENGTH, is_public_key, purse_address
-from farthing.nostr.http_auth import InvalidHttpAuth, authorized_key
 from farthing.nostr.nip19 import InvalidNip19, Npub, encode, parse_public_key
 from farthing.ports.http import (
     BadRequest,
     Conflict,
     Forbidden,
     NotFound,
-    NotSigned,
     Unauthorized,
     shows_token,
 )
-from farthing.relay.purses import page_of
 from farthing.settings import Settings
 from farthing.store.purses import Movement
 from farthing.store.settlements import KeyUsedDifferently
@@ -30,11 +27,12 @@ _LAST_MOVEMENTS = 20
 
 
 class InvalidPurse(BadRequest):
-    """No key, or no amount, in a request about a purse."""
+    """A request about a purse lacks a valid key or a valid amount."""
 
 
 def find_key(text: str) -> str:
-    """The key (hex) in a path, given as npub or in hexadecimal; NotFound where it is none."""
+    """The key (hex) in a path, given as npub or in hexadecimal. Raises NotFound for any
+    other text."""
     try:
         key = parse_public_key(text)
     except InvalidNip19:
@@ -45,7 +43,7 @@ def find_key(text: str) -> str:
 
 
 def read_key(value: object) -> str:
-    """The same of a body."""
+    """The key (hex) in a body, given as npub or in hexadecimal."""
     try:
         return find_key(value if type(value) is str else "")
     except NotFound as error:
@@ -63,14 +61,14 @@ def read_amount(value: object) -> int:
 
 def pointer_of(settings: Settings, pubkey: str) -> str:
     """The payment pointer, which wallets resolve to the URL of the purse's page."""
-    return "$" + page_of(settings, pubkey).partition("://")[2]
+    return "$" + settings.purse_url(pubkey).partition("://")[2]
 
 
 def offer_of(settings: Settings, pubkey: str) -> dict[str, str]:
     """The purse of a key, for an answer that states a price."""
     return {
         "key": pubkey,
-        "url": page_of(settings, pubkey),
+        "url": settings.purse_url(pubkey),
         "pointer": pointer_of(settings, pubkey),
         "destination": purse_address(settings.own_ilp_address, bytes.fromhex(pubkey)),
     }
@@ -94,14 +92,14 @@ def credit_purse(
     idempotency_key: str,
     read_body: Callable[[], object],
 ) -> dict[str, Any]:
-    """Count what a payment processor was paid for a purse. The quantity that was counted, in our
-    scale; what is too small to count stays with the processor."""
+    """Count what a payment processor was paid for a purse. Returns the counted quantity in our
+    scale. A remainder below our smallest unit stays with the processor."""
     if not shows_token(authorization, agent.settings.purse_token):
         raise Unauthorized("expected the payment processor's token")
     key = find_key(purse)
     amount = quantity(_with_decimal_string(read_body()), agent.settings.asset_scale)
     if not idempotency_key:
-        raise InvalidPurse("an Idempotency-Key is needed")
+        raise InvalidPurse("expected an Idempotency-Key header")
     try:
         counted = amount == 0 or agent.purses.credit(key, idempotency_key, amount, agent.now_ms)
     except KeyUsedDifferently as error:
@@ -118,19 +116,11 @@ def _with_decimal_string(body: object) -> object:
     return body
 
 
-def signed_by(agent: Agent, authorization: str, *, url: str, method: str, body: bytes = b"") -> str:
-    """The key that has signed this very request (NIP-98)."""
-    try:
-        return authorized_key(authorization, url=url, method=method, body=body, now=agent.now)
-    except InvalidHttpAuth as error:
-        raise NotSigned(str(error)) from None
-
-
 def show_purse(agent: Agent, key: str, asker: str) -> dict[str, Any]:
-    """What a purse holds, for its own key and for the owner."""
+    """A purse's balance and movements, for the purse's key and the relay's owner."""
     settings = agent.settings
     if asker not in (key, settings.pubkey):
-        raise Forbidden("only its key and the owner look into a purse")
+        raise Forbidden("only the purse's key and the relay's owner may read a purse")
     purse, movements = agent.engine.together(
         lambda: agent.purses.get(key),
         lambda: agent.purses.last_movements(key, _LAST_MOVEMENTS),

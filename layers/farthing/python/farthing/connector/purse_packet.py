@@ -1,7 +1,8 @@
-"""Packets that fill a purse: plain ones, and those of STREAM, which wallets send.
+"""Packets that fill a purse: plain packets, and STREAM packets from wallets.
 
-An address under `.purse.` names the purse. A token behind the key makes it a STREAM connection,
-whose secret follows from address and relay: any container can answer any packet.
+An address under `.purse.` names the purse. If a token follows the key in the address, the packet
+belongs to a STREAM connection. The connection's secret is computed from the address and the relay's
+key, so any container can answer any packet.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,14 +12,13 @@ from farthing.connector.incoming import IncomingPacket
 from farthing.connector.purchase import Purchase
 from farthing.context import Agent
 from farthing.ilp.condition import Scheme
-from farthing.ilp.packet import Prepare, Reject
+from farthing.ilp.packet import Reject
 from farthing.ilp.purse import (
     InvalidPurseData,
     NotAPurse,
     PurseAddress,
     check_data,
     find_purse_fulfillment,
-    is_purse,
     parse_purse_address,
 )
 from farthing.ilp.reject import (
@@ -30,20 +30,13 @@ from farthing.ilp.reject import (
     Unreachable,
 )
 from farthing.ilp.spsp import connection_secret
-from farthing.ilp.stream_receiver import Asset, receive
-from farthing.ilp.stream_receiver import Payment as StreamPayment
+from farthing.ilp.stream_receiver import Asset, StreamPayment, receive
 from farthing.store.payment import Payment
 from farthing.store.purses import Movement, MovementKind, Purse, Way
 from farthing.store.receipts import PurseFilled, Receipt
 from farthing.store.table import Item, TransactWrite
 
 FROZEN = "this purse is frozen"
-
-
-def is_for_a_purse(agent: Agent, prepare: Prepare) -> bool:
-    # Nearly every packet for us goes to our own address: that is the quick look.
-    own = agent.settings.own_ilp_address
-    return prepare.destination != own and is_purse(own, prepare.destination)
 
 
 def read_purse_packet(agent: Agent, packet: IncomingPacket) -> "PurseFill":
@@ -57,17 +50,13 @@ def read_purse_packet(agent: Agent, packet: IncomingPacket) -> "PurseFill":
 
 
 class PurseFill(Purchase):
-    """An amount for a purse. It is earned when it is drawn, not now."""
+    """An amount for a purse. It becomes revenue when it is drawn, not now."""
 
     is_revenue = False
     way: Way
     address: PurseAddress
-    purse: Purse  # as it stood when the ledger was checked
+    purse: Purse  # as read when the ledger was checked
     reference: str
-
-    @classmethod
-    def read(cls, agent: Agent, packet: IncomingPacket) -> Self:
-        raise NotImplementedError("the address decides which kind it is: read_purse_packet")
 
     @classmethod
     def to(cls, address: PurseAddress, agent: Agent, packet: IncomingPacket) -> Self:
@@ -158,7 +147,7 @@ class StreamFill(PurseFill):
         return Scheme.STREAM, self.payment.fulfillment
 
     def commit(self, payment: Payment) -> None:
-        if self.payment.amount:  # without one, a packet only asks, and leaves nothing
+        if self.payment.amount:  # a packet of amount 0 only asks, and leaves no record
             super().commit(payment)
 
     def frozen(self) -> Rejected:

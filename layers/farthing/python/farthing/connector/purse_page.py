@@ -9,11 +9,12 @@ from farthing.nostr.nip19 import Npub, encode
 from farthing.relay.purses import readable_price
 from farthing.settings import Settings
 
-# Nothing may be loaded, and nothing from elsewhere may frame the page or take its form.
+# The page loads only the style that all pages of the relay have. Other sites may neither frame the
+# page nor receive its form.
 HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none';"
-        " base-uri 'none'"
+        "default-src 'none'; img-src data:; style-src 'self'; form-action 'self';"
+        " frame-ancestors 'none'; base-uri 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -24,18 +25,19 @@ _PAGE = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <title>{title}</title>
-<style>
-body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 42rem; margin: 2rem auto }}
-code {{ overflow-wrap: anywhere; background: #8882; padding: .1em .3em }}
-dt {{ margin-top: 1em; font-weight: bold }}
-dd {{ margin: 0 }}
-input {{ font: inherit; width: 100%; max-width: 30rem }}
-</style>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="/assets/page.css">
 </head>
 <body>
+<header>
 <h1>{title}</h1>
+<nav aria-label="Pages"><a href="/">The relay&rsquo;s page</a></nav>
+</header>
+<main>
 {body}
+</main>
 </body>
 </html>
 """
@@ -45,45 +47,50 @@ def purses_page(settings: Settings) -> str:
     """The page for somebody whose key we do not know yet."""
     return _page(
         f"Purses at {settings.name}",
-        f"""<p>{_price(settings)} Pay in advance into the purse of your Nostr key, and write with
-any client: it logs in, and each event is paid from your purse.</p>
-<form action="{escape(settings.purses_url)}" method="get">
-<p><label for="key">Your public key (npub)</label><br>
-<input id="key" name="key" required maxlength="200" autocomplete="off" spellcheck="false"></p>
-<p><button type="submit">How to fill the purse</button></p>
-</form>""",
+        f"""<section>
+<p>{_price(settings)} Pay in advance into the purse of your Nostr key, and write with any client: it
+logs in, and each event is paid from your purse.</p>
+<form class="filter" action="{escape(settings.purses_url)}" method="get">
+<label class="wide">Your public key (npub)
+<input name="key" required maxlength="200" autocomplete="off" spellcheck="false"></label>
+<button type="submit">How to fill the purse</button>
+</form>
+</section>""",
     )
 
 
 def purse_page(settings: Settings, key: str) -> str:
     """How to fill the purse of one key."""
-    npub = escape(encode(Npub(key)))
-    address = escape(purse_address(settings.own_ilp_address, bytes.fromhex(key)))
-    site = escape(settings.http_url)
+    npub = encode(Npub(key))
+    address = purse_address(settings.own_ilp_address, bytes.fromhex(key))
+    site = settings.http_url
+    quote = f'curl {site}/v1/quotes -d \'{{"purse": "{npub}"}}\''
     ways = {
-        "From an Interledger wallet": (
-            f"Pay to the payment pointer <code>{escape(pointer_of(settings, key))}</code>"
-        ),
+        "From an Interledger wallet": f"<p>Pay to:</p>{_line(pointer_of(settings, key))}",
         "From an account at a connector": (
-            f"<code>farthing purse fill {npub} AMOUNT</code>, or send ILP packets to"
-            f" <code>{address}</code> at <code>{escape(settings.ilp_url)}</code>."
-            f" <code>POST {site}/v1/quotes</code> with"
-            f" <code>{{&quot;purse&quot;: &quot;{npub}&quot;}}</code> answers what to send."
+            f"{_line(f'farthing purse fill {npub} AMOUNT')}"
+            f"<p>Or send ILP packets to:</p>{_line(address)}<p>at:</p>{_line(settings.ilp_url)}"
+            f"<p>A quote says what to send:</p>{_line(quote)}"
         ),
-        "From the operator": _contact(settings),
+        "From the operator": f"<p>{_contact(settings)}</p>",
     }
-    listed = "\n".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in ways.items())
+    listed = "\n".join(f"<section><h2>{name}</h2>{text}</section>" for name, text in ways.items())
     return _page(
         "Fill this purse",
-        f"""<p>This is the purse of <code>{npub}</code> at {escape(settings.name)}.
-{_price(settings)} What this key writes while its client is logged in (NIP-42) is paid from the
-purse.</p>
-<dl>
-{listed}
-</dl>
-<p>Amounts count in units of {escape(settings.tariff.unit)}. Only the key itself can see what its
-purse holds: <code>GET {site}/v1/purses/{npub}</code>, signed as NIP-98 says.</p>""",
+        f"""<section>
+<p>This is the purse of <code>{npub}</code> at {escape(settings.name)}. {_price(settings)} What this
+key writes while its client is logged in (NIP-42) is paid from the purse.</p>
+<p>Amounts are in units of {escape(settings.tariff.unit)}. Only the key itself can see what its
+purse holds: log in on the relay&rsquo;s page, or sign (NIP-98) a request for:</p>
+{_line(f"{site}/v1/purses/{npub}")}
+</section>
+{listed}""",
     )
+
+
+def _line(text: str) -> str:
+    """A text to copy."""
+    return f'<p class="copy"><code>{escape(text)}</code></p>'
 
 
 def _price(settings: Settings) -> str:

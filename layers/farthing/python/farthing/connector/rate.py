@@ -1,8 +1,8 @@
 """How many packets a peer sends in a minute.
 
-Two counters hold the same limit. This process's own costs nothing, so it is looked at before
-anything that does. The counter that all processes share costs a request, so it is asked beside the
-first read of the store, and only where there are other processes.
+Two counters hold the same limit. The counter of this process is free, so it is checked first. The
+counter that all processes share costs a request, so it is read in parallel with the first read of
+the store, and only if there are several processes.
 """
 
 from collections import Counter
@@ -20,7 +20,8 @@ class PacketRate:
         self._packets: Counter[str] = Counter()
 
     def count(self, peer_id: str, now: int) -> int:
-        """Count a packet of a peer. How many came in this minute, this one included."""
+        """Count a packet of a peer. Returns the number of packets in this minute, this one
+        included."""
         minute = now // 60
         if minute != self._minute:
             self._minute, self._packets = minute, Counter()
@@ -29,12 +30,13 @@ class PacketRate:
 
 
 def check_rate(agent: Agent, packet: IncomingPacket) -> None:
-    check_count(agent, agent.part(_packet_rate).count(packet.peer.id, agent.now))
+    packets = agent.part(_packet_rate).count(packet.peer.id, packet.arrived_ms // 1000)
+    check_count(agent, packets)
 
 
 def check_free_rate(agent: Agent, packet: IncomingPacket) -> None:
-    """A packet of amount 0 that we forward costs us a request and brings nothing: such packets have
-    a rate of their own. They are counted here, and not with the others."""
+    """Forwarding a packet of amount 0 costs us a request and earns nothing. So such packets have a
+    separate limit, and are counted only here."""
     if packet.prepare.amount:
         return
     name, most = f"{packet.peer.id}#free", agent.settings.free_packets_per_minute
@@ -42,18 +44,19 @@ def check_free_rate(agent: Agent, packet: IncomingPacket) -> None:
     if packets <= most and not agent.alone:
         packets = agent.sessions.count_packet(name, agent.now)
     if packets > most:
-        raise RateLimited(f"at most {most} packets of amount 0 a minute are forwarded")
+        raise RateLimited(f"expected at most {most} packets of amount 0 to forward in a minute")
 
 
 def count_shared(agent: Agent, packet: IncomingPacket) -> int:
-    """Count a packet where all processes do. How many came in this minute; 0 if we are alone."""
-    return 0 if agent.alone else agent.sessions.count_packet(packet.peer.id, agent.now)
+    """Count a packet in the counter of all processes. Returns the number of packets in this
+    minute."""
+    return agent.sessions.count_packet(packet.peer.id, agent.now)
 
 
 def check_count(agent: Agent, packets: int) -> None:
     most = agent.settings.packets_per_minute
     if packets > most:
-        raise RateLimited(f"at most {most} packets a minute")
+        raise RateLimited(f"expected at most {most} packets in a minute")
 
 
 def _packet_rate(_agent: Agent) -> PacketRate:

@@ -1,7 +1,7 @@
-"""The settlement engine interface of RFC 0038, both ways.
+"""The settlement engine interface of RFC 0038, in both directions.
 
-An engine tells us what a peer has paid; we ask an engine to pay a peer when we owe it more than the
-threshold. How money moves is the engine's business.
+An engine reports a peer's payments to us. We ask the engine to pay a peer when our debt to the peer
+exceeds the threshold. The engine alone decides how money moves.
 """
 
 import logging
@@ -22,11 +22,11 @@ _LARGEST = 2**63 - 1  # more than any balance holds
 
 
 class InvalidSettlement(BadRequest):
-    """The request has no amount that could be counted."""
+    """The request lacks a valid amount or an Idempotency-Key."""
 
 
 def check_engine(agent: Agent, authorization: str, account: str) -> str:
-    """The account that the settlement engine, and nobody else, speaks about."""
+    """The account in a request of the settlement engine. Other callers are refused."""
     if not shows_token(authorization, agent.settings.settlement_token):
         raise Unauthorized("expected the settlement engine's token")
     if not agent.ledger.has_account(account):
@@ -35,8 +35,8 @@ def check_engine(agent: Agent, authorization: str, account: str) -> str:
 
 
 def receive_settlement(agent: Agent, account: str, key: str, body: object) -> dict[str, object]:
-    """Count what the owner of an account has paid, as its engine reports. The amount that was
-    counted, in our scale."""
+    """Count a payment that the engine reports for an account. Returns the counted amount in our
+    scale."""
     amount = quantity(body, agent.settings.asset_scale)
     if not key:
         raise InvalidSettlement("expected an Idempotency-Key")
@@ -48,8 +48,8 @@ def receive_settlement(agent: Agent, account: str, key: str, body: object) -> di
 
 
 def quantity(body: object, scale: int) -> int:
-    """An amount of another scale in ours. A rest below our smallest unit is dropped: the engine
-    sees what was counted, and keeps the rest."""
+    """Convert an amount to our scale. A remainder below our smallest unit is dropped: the engine is
+    told the counted amount, and keeps the remainder."""
     if type(body) is not dict:
         raise InvalidSettlement('expected {"amount": …, "scale": …}, got no object')
     amount, given = body.get("amount"), body.get("scale")
@@ -65,8 +65,8 @@ def quantity(body: object, scale: int) -> int:
 
 
 def settle_payables(agent: Agent) -> int:
-    """Ask the engine to pay everybody to whom we owe more than the threshold, also former peers.
-    How many settlements it has taken on."""
+    """Ask the engine to pay each account, also of former peers, to which our debt exceeds the
+    threshold. Returns the number of settlements that the engine has accepted."""
     if not agent.settings.settlement_url:
         return 0
     return sum(_settle_account(agent, account) for account in agent.ledger.account_ids())
@@ -80,8 +80,8 @@ def _settle_account(agent: Agent, account: str) -> bool:
 
 
 def _due(agent: Agent, account: str) -> Settlement | None:
-    """The settlement to ask for: the last one, if the engine has not taken it, else our debt."""
-    if not agent.ledger.balance(account).payable:  # most accounts: one look is enough
+    """The settlement to ask for: the last one if the engine has not accepted it, else our debt."""
+    if not agent.ledger.balance(account).payable:  # most accounts: one read is enough
         return None
     last = agent.settlements.last_asked(account)
     if last is not None and last.is_open:
@@ -94,8 +94,8 @@ def _due(agent: Agent, account: str) -> Settlement | None:
 
 
 def _ask(agent: Agent, settlement: Settlement) -> bool:
-    """Whether the engine has taken the settlement on. An engine that does not know the account is
-    asked to open it."""
+    """Whether the engine has accepted the settlement. If the engine does not know the account, it
+    is asked to open the account."""
     place = f"/accounts/{settlement.peer}/settlements"
     wanted = {"amount": str(settlement.amount), "scale": agent.settings.asset_scale}
     status = _post(agent, place, wanted, settlement.key)
@@ -106,7 +106,7 @@ def _ask(agent: Agent, settlement: Settlement) -> bool:
 
 def _is_done(status: int | None) -> bool:
     if status is not None and status not in (OK, CREATED):
-        log.warning("the settlement engine refused", extra={"status": status})
+        log.warning("the settlement engine refused a request", extra={"status": status})
     return status in (OK, CREATED)
 
 

@@ -1,7 +1,7 @@
 """The story of a packet: every step that it takes, in order, and the one place that makes rejects.
 
-Steps that cost nothing come before those that ask the store, and those before anything that moves
-money. A step raises Rejected, returns the reply that ends the story, or returns None to go on.
+Free steps come first, then steps that read the store, then steps that move money. A step raises
+Rejected, returns the final reply, or returns None to continue with the next step.
 """
 
 import logging
@@ -26,7 +26,9 @@ from farthing.connector.delivery import (
 )
 from farthing.connector.forwarding import (
     answer_repeat,
+    await_first_reply,
     choose_next_hop,
+    find_child,
     hold_amount,
     make_onward_packet,
     send_onward,
@@ -34,17 +36,16 @@ from farthing.connector.forwarding import (
 )
 from farthing.connector.incoming import IncomingPacket
 from farthing.connector.rate import check_free_rate, check_rate
+from farthing.connector.receivers import has_segment, word_reject
 from farthing.context import Agent
 from farthing.ilp.address import is_prefix
 from farthing.ilp.packet import Code, Fulfill, InvalidPacket, Reject, encode
 from farthing.ilp.reject import NextHopRejected, Rejected
 from farthing.ports.meter import Metric
+from farthing.relay.refusals import note_refusal
 from farthing.store.ledger import Peer
 
 log = logging.getLogger("farthing")
-
-_CODES = frozenset(str(code) for code in Code)
-_UNKNOWN_CODE = "unknown"
 
 Step = Callable[[Agent, IncomingPacket], Fulfill | Reject | None]
 Steps = Callable[[Agent, IncomingPacket], Iterable[Step]]
@@ -68,6 +69,7 @@ ONWARD: Sequence[Step] = (
     answer_configuration,
     check_free_rate,
     answer_repeat,
+    await_first_reply,
     choose_next_hop,
     make_onward_packet,
     hold_amount,
@@ -79,7 +81,7 @@ ONWARD: Sequence[Step] = (
 def handle(agent: Agent, peer: Peer, octets: bytes, request_id: str = "") -> bytes:
     """The reply to a Prepare from a peer: a Fulfill or a Reject, whatever happens."""
     started = time.perf_counter()
-    packet = IncomingPacket(peer, octets, request_id)
+    packet = IncomingPacket(peer, octets, agent.now_ms, request_id)
     reply = reply_to(agent, packet, _steps)
     if not packet.answered_before:
         _measure(agent, reply, time.perf_counter() - started)
@@ -91,8 +93,19 @@ def handle(agent: Agent, peer: Peer, octets: bytes, request_id: str = "") -> byt
 
 def _steps(agent: Agent, packet: IncomingPacket) -> Iterator[Step]:
     yield from INCOMING
-    is_ours = is_prefix(agent.settings.own_ilp_address, packet.prepare.destination)
-    yield from FOR_US if is_ours else ONWARD
+    yield from FOR_US if _is_for_us(agent, packet.prepare.destination) else ONWARD
+
+
+def _is_for_us(agent: Agent, destination: str) -> bool:
+    """Whether the packet ends here. Below our address there are receivers of ours, and peers that
+    take packets."""
+    own = agent.settings.own_ilp_address
+    if destination == own or not is_prefix(own, destination):
+        return destination == own
+    if has_segment(agent, destination):
+        return True
+    child = find_child(agent, destination)
+    return child is None or not child.takes_packets
 
 
 def reply_to(agent: Agent, packet: IncomingPacket, steps: Steps) -> Fulfill | Reject:
@@ -102,17 +115,27 @@ def reply_to(agent: Agent, packet: IncomingPacket, steps: Steps) -> Fulfill | Re
             reply = step(agent, packet)
             if reply is not None:
                 return reply
-        return _reject(agent, Code.F02_UNREACHABLE, "no step took the packet")
+        return _reject(agent, Code.F02_UNREACHABLE, "no step answered the packet")
     except Rejected as rejected:
-        return _reject(agent, rejected.code, rejected.message, rejected.data)
+        return _told(agent, packet, rejected.code, rejected.message, rejected.data)
     except NextHopRejected as rejected:
         return rejected.reject
     except InvalidPacket as error:
         return _reject(agent, Code.F01_INVALID_PACKET, str(error))
     except Exception:
-        log.exception("a packet failed", extra={"peer": packet.peer.id})
+        log.exception("a packet could not be handled", extra={"peer": packet.peer.id})
         agent.meter.count(Metric.INTERNAL_ERRORS)
-        return _reject(agent, Code.T00_INTERNAL_ERROR, "internal error")
+        return _told(agent, packet, Code.T00_INTERNAL_ERROR, "internal error")
+
+
+def _told(
+    agent: Agent, packet: IncomingPacket, code: Code, message: str, data: bytes = b""
+) -> Reject:
+    """The reject in the form of the packet's own protocol."""
+    if not data:
+        message, data = word_reject(agent, packet, code, message)
+    note_refusal(agent, "packet", f"{code} {message}", peer=packet.peer.id)
+    return _reject(agent, code, message, data)
 
 
 def _reject(agent: Agent, code: Code, message: str, data: bytes = b"") -> Reject:
@@ -123,7 +146,5 @@ def _measure(agent: Agent, reply: Fulfill | Reject, seconds: float) -> None:
     if isinstance(reply, Fulfill):
         agent.meter.count(Metric.PACKETS_FULFILLED)
     else:
-        # A next hop may reject with any three letters. Only codes that exist become metrics.
-        code = str(reply.code) if reply.code in _CODES else _UNKNOWN_CODE
-        agent.meter.count(Metric.PACKETS_REJECTED, code=code)
+        agent.meter.count(Metric.PACKETS_REJECTED, code=str(reply.code))
     agent.meter.count(Metric.PACKET_MILLISECONDS, round(seconds * 1000))

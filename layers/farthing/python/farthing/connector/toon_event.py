@@ -2,7 +2,8 @@
 says that the event is stored."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import orjson
@@ -11,8 +12,14 @@ from farthing.connector.incoming import IncomingPacket
 from farthing.connector.purchase import Purchase
 from farthing.context import Agent
 from farthing.ilp.condition import Scheme, find_fulfillment
-from farthing.ilp.reject import BadRequest, PriceNotMet, RefusedByReceiver, UnexpectedPayment
-from farthing.ilp.toon import InvalidToon, loads
+from farthing.ilp.reject import (
+    BadRequest,
+    PriceNotMet,
+    RefusedByReceiver,
+    Rejected,
+    UnexpectedPayment,
+)
+from farthing.ilp.toon import FIELDS, InvalidToon, loads
 from farthing.nostr.events import Event, InvalidEvent, parse_event, verify
 from farthing.nostr.kinds import Keeping, Kind
 from farthing.nostr.messages import Refused
@@ -27,7 +34,7 @@ from farthing.store.receipts import Receipt, Stored
 log = logging.getLogger("farthing")
 
 _JSON_BEGINS = (b"{", b"[", b'"', b" ", b"\n", b"\t", b"\r")
-# A payer who reads this needs to pay nobody: the event is where it was to go.
+# This text tells a payer that no payment is needed: the event is stored at its destination.
 STORED_ALREADY = "the event is stored already"
 
 
@@ -61,13 +68,16 @@ class ToonEvent(Purchase):
             return
         self.price = settings.tariff.price_event(self.event, len(self.prepare.data))
         if amount < self.price:
-            details = {
+            details: dict[str, str | int] = {
                 "price": str(self.price),
                 "received": str(amount),
                 "asset_code": settings.asset_code,
                 "asset_scale": settings.asset_scale,
             }
-            raise PriceNotMet(f"storing this event costs {self.price}", orjson.dumps(details))
+            raise self.price_not_met(f"storing this event costs {self.price}", details)
+
+    def price_not_met(self, text: str, details: Mapping[str, str | int]) -> Rejected:
+        return PriceNotMet(text, orjson.dumps(details))
 
     def find_fulfillment(self) -> tuple[Scheme, bytes] | None:
         return find_fulfillment(
@@ -79,15 +89,16 @@ class ToonEvent(Purchase):
         )
 
     def reads(self, receipt: Receipt) -> Sequence[Callable[[], Any]]:
-        """An event that stays tells by itself what has paid for it. One that is replaced or was
-        never kept leaves only its receipt."""
-        event = (lambda: self.agent.events.get(self.event.id),)
+        """A stored event names its payment. A replaced or ephemeral event leaves only its
+        receipt."""
+        event = partial(self.agent.events.get, self.event.id)
         if self.event.keeping is Keeping.REGULAR:
-            return event
-        return (*event, lambda: self.agent.ledger.receipt(receipt))
+            return (event,)
+        return event, partial(self.agent.ledger.receipt, receipt)
 
     def is_repeat(self, receipt: Receipt, found: Sequence[Any]) -> bool:
-        # A repeat may be stored between the looks at receipt and event: either of them tells.
+        # The event may be stored between the reads of receipt and event, so either of them shows a
+        # repeat.
         stored: StoredEvent | None = found[0]
         known = len(found) > 1 and found[1] is not None
         if known or (stored is not None and receipt.has_paid(stored.payment)):
@@ -106,7 +117,7 @@ class ToonEvent(Purchase):
         if super().was_committed(receipt):
             return True
         if receipt.amount or self.price:
-            return False  # what was paid for left a receipt
+            return False  # a paid purchase has left a receipt
         stored = self.agent.events.get(self.event.id)
         return stored is not None and receipt.has_paid(stored.payment)
 
@@ -116,17 +127,17 @@ class ToonEvent(Purchase):
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """An ephemeral event is paid for once and sent out once. A failure to reach its subscribers
-        comes too late to refuse the payment."""
+        """An ephemeral event is paid for once and sent out once. A failed delivery to subscribers
+        does not refuse the payment: the payment is committed."""
         try:
             fan_out(self.agent, [self.event])
         except Exception:
-            log.exception("an ephemeral event did not reach everyone")
+            log.exception("an ephemeral event did not reach every subscriber")
             self.agent.meter.count(Metric.INTERNAL_ERRORS)
 
     def after_repeat(self) -> None:
-        """Finish what an attempt may have left undone after its commit: what a kind 5 deletes. A
-        kind 5 that has expired since is not stored once more."""
+        """Finish the deletions of a kind 5, which an earlier attempt may have left undone after its
+        commit. A kind 5 that has expired meanwhile is not stored again."""
         if self.event.kind == Kind.DELETION and self.agent.events.was_here(self.event.id):
             self.agent.events.save(self.event)
 
@@ -137,7 +148,9 @@ def read_event(data: bytes) -> Event:
     try:
         fields = loads(data)
     except InvalidToon as error:
-        raise UnexpectedPayment(f"the data is no event: {error}") from None
+        raise UnexpectedPayment(str(error)) from None
+    if fields.keys().isdisjoint(FIELDS):
+        raise UnexpectedPayment("expected an event, got an object with none of its fields")
     try:
         event = parse_event(fields)
         verify(event)

@@ -1,4 +1,4 @@
-"""What all calls of functions have in common: their types, and what is done at the end of each."""
+"""The common part of all functions' calls: their types, and the work at the end of each call."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ def flush(agent: Agent) -> None:
 
 
 def scheduled_handler(work: Callable[[Agent], Response]) -> Handler:
-    """A handler that a schedule calls: the event says nothing."""
+    """A handler that a schedule calls: the event is ignored."""
     runtime.warm_up()
 
     def handler(_event: Event, _context: object) -> Response:

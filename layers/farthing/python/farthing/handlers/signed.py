@@ -1,15 +1,23 @@
-"""Requests that only the owner may make: signed by the owner's key (NIP-98)."""
+"""Signed requests (NIP-98): the key that has signed a request, and requests that only the owner may
+make."""
 
-from farthing.connector.purse_accounts import signed_by
 from farthing.context import Agent
 from farthing.handlers.calls import Event
 from farthing.handlers.web import body_of, header, method_of, path_of, url_of
-from farthing.nostr.http_auth import InvalidHttpAuth, parse_header
-from farthing.ports.http import Forbidden
+from farthing.nostr.http_auth import InvalidHttpAuth, authorized_key, parse_header
+from farthing.ports.http import Forbidden, NotSigned
+
+
+def signed_by(agent: Agent, authorization: str, *, url: str, method: str, body: bytes = b"") -> str:
+    """The key that has signed this very request (NIP-98)."""
+    try:
+        return authorized_key(authorization, url=url, method=method, body=body, now=agent.now)
+    except InvalidHttpAuth as error:
+        raise NotSigned(str(error)) from None
 
 
 def check_owner(agent: Agent, event: Event) -> None:
-    """401 for a request that nobody has signed as it is, 403 for one of another key."""
+    """401 for a request without a valid signature, 403 for a request signed by another key."""
     asker = signed_by(
         agent,
         header(event, "authorization"),

@@ -15,18 +15,19 @@ from farthing.relay.socket_delivery import settle_deliveries
 from farthing.surface import ANSWERED
 
 DONE: Response = {"statusCode": 200}
-# The frame that ends an answer is what a client waits for: each attempt takes some seconds.
+# Attempts to post the last frame of an answer, for which the client waits. Each takes some seconds.
 _POSTS = 3
 
 SUBPROTOCOL_HEADER: Final = "Sec-WebSocket-Protocol"
 AETHER_SUBPROTOCOL: Final = "aether.v1"
-# Where the socket was opened, as the edge has seen it: behind API Gateway a socket has no path.
+# The path at which the socket was opened, as the edge has seen it. Behind API Gateway a socket has
+# no path.
 PATH_HEADER: Final = "X-Farthing-Path"
 AETHER_PATH: Final = "/v1/ws"
 
 
 def message_handler(verbs: Mapping[Verb, Answer]) -> Handler:
-    """A handler for routes whose messages have these verbs."""
+    """A handler for the routes of these verbs."""
     runtime.warm_up()
 
     def handler(event: Event, _context: object) -> Response:
@@ -40,8 +41,8 @@ def message_handler(verbs: Mapping[Verb, Answer]) -> Handler:
 
 
 def _answer(agent: Agent, context: Mapping[str, Any], reply: str | bytes) -> Response:
-    """Send the last frame of an answer: as the response where the route has one, which costs no
-    request of its own, and else by a post like those before it."""
+    """Send the last frame of an answer: as the route's response if the route has one, which needs
+    no further request, otherwise by a post."""
     if isinstance(reply, bytes):  # on one machine only
         return {"statusCode": 200, "body": b64encode(reply).decode(), "isBase64Encoded": True}
     if agent.connections.carries_replies or context["routeKey"] in ANSWERED:
@@ -67,7 +68,7 @@ def opens_aether(connect: Event) -> bool:
 
 
 def _header(connect: Event, name: str) -> str:
-    """A header of a WebSocket handshake, whose names come in any case."""
+    """A header of a WebSocket handshake. Names of headers are not case-sensitive."""
     headers = connect.get("headers") or {}
     values = (value for key, value in headers.items() if key.lower() == name.lower())
     return next(values, "")
@@ -85,6 +86,6 @@ def caller_of(agent: Agent, event: Event) -> Caller:
 
 
 def frame_of(event: Event) -> str | bytes:
-    """Text, or octets of a binary frame. API Gateway takes none of the latter."""
+    """The text, or the octets of a binary frame. API Gateway accepts no binary frames."""
     body: str = event.get("body") or ""
     return b64decode(body) if event.get("isBase64Encoded") else body

@@ -1,8 +1,8 @@
-"""Batches of stream records: what is new in them, and which of them could not be handled."""
+"""Batches of stream records: the new items in them, and the records that could not be handled."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from farthing.context import Agent
 from farthing.handlers import runtime
@@ -10,7 +10,8 @@ from farthing.handlers.calls import Event, Handler, Response, flush
 from farthing.store.changes import Arrival, Change, chunk, log_space_of
 from farthing.store.events import EventRecord, space_of, stored_event
 from farthing.store.spaces import Space
-from farthing.store.streams import parse_record
+from farthing.store.streams import Record as HandedOver
+from farthing.store.streams import StreamChange, parse_record
 from farthing.store.table import Row, Table
 
 log = logging.getLogger("farthing")
@@ -22,7 +23,7 @@ T = TypeVar("T")
 def stream_handler(
     read: Callable[[Sequence[Record]], T], handle: Callable[[Agent, T], object]
 ) -> Handler:
-    """A handler for stream records: `read` takes from them what `handle` needs."""
+    """A handler for stream records. `read` extracts from them the input of `handle`."""
     runtime.warm_up()
 
     def handler(event: Event, _context: object) -> Response:
@@ -35,33 +36,67 @@ def stream_handler(
     return handler
 
 
-def _new(records: Sequence[Record]) -> Iterator[tuple[Space[Any], EventRecord[Any]]]:
-    """Events that came into the table with these records, each with its space. A replaced tombstone
-    counts as new."""
-    for change in map(parse_record, records):
+class _New(NamedTuple):
+    space: Space[Any]
+    stored: EventRecord[Any]
+    sequence: str
+
+
+def _new(records: Sequence[Record]) -> Iterator[_New]:
+    """The new events in these records, each with its space. An event in place of a tombstone is
+    new."""
+    for record in records:
+        change = parse_record(record)
         was = change.old is not None and "j" in change.old
-        if change.table is not Table.EVENTS or change.new is None or was:
-            continue
-        space = space_of(change.pk, change.sk)
-        stored = None if space is None else stored_event(space, change.pk, change.new)
-        if space is not None and stored is not None:
-            yield space, stored
+        if change.table is Table.EVENTS and change.new is not None and not was:
+            found = event_in(record, change)
+            if found is not None:
+                yield _New(*found, change.sequence)
 
 
-def new_events(records: Sequence[Record]) -> dict[Space[Any], list[Any]]:
-    """The events that came with these records, by their space."""
-    return _by_space((space, stored.event) for space, stored in _new(records))
+def event_in(record: Record, change: StreamChange) -> tuple[Space[Any], EventRecord[Any]] | None:
+    """The event in the table after a change, with its space. It is parsed once for all handlers in
+    this process."""
+    if isinstance(record, HandedOver) and record.stored is not None:
+        known: tuple[Space[Any], EventRecord[Any]] = record.stored
+        return known
+    space = None if change.new is None else space_of(change.pk, change.sk)
+    if space is None or change.new is None:
+        return None
+    stored = stored_event(space, change.pk, change.new)
+    if stored is None:
+        return None
+    if isinstance(record, HandedOver):
+        record.stored = space, stored
+    return space, stored
+
+
+class NewEvents(NamedTuple):
+    """The new events of a batch: the events by space, and their places in the stream by event
+    id."""
+
+    events: dict[Space[Any], list[Any]]
+    positions: dict[str, int]
+
+
+def placed_events(records: Sequence[Record]) -> NewEvents:
+    new = list(_new(records))
+    return NewEvents(
+        _by_space((each.space, each.stored.event) for each in new),
+        {each.stored.id: int(each.sequence) for each in new},
+    )
 
 
 def arrivals(records: Sequence[Record]) -> dict[Space[Any], list[Arrival]]:
-    """The same, as far as numbering needs to know them."""
+    """The new events, with the fields that numbering needs."""
     return _by_space(
-        (space, Arrival(stored.id, stored.pubkey, stored.kind)) for space, stored in _new(records)
+        (space, Arrival(stored.id, stored.pubkey, stored.kind))
+        for space, stored, _ in _new(records)
     )
 
 
 def new_entries(records: Sequence[Record]) -> dict[Space[Any], list[Change]]:
-    """Entries of the numbered logs that came with these records, by their space."""
+    """The new entries of the numbered logs in these records, by space."""
     return _by_space(
         (space, entry)
         for change in map(parse_record, records)
@@ -82,11 +117,12 @@ def _by_space(pairs: Iterable[tuple[Space[Any], T]]) -> dict[Space[Any], list[T]
 def report_failures(
     records: Sequence[Record], handle: Callable[[Sequence[Record]], object]
 ) -> dict[str, Any]:
-    """Handle the batch; if that fails, one by one, so that one bad record does not hold up others.
+    """Handle the batch. If that fails, handle the records one by one, so that one bad record does
+    not hold up the others.
 
-    Lambda retries from the first record that is reported, so nothing behind it is tried here. Where
-    it is the first of the batch the failure is raised: only then does Lambda halve the batch, and
-    at the end of its patience give up on one record and not on all that stand behind it.
+    Lambda retries from the first reported record on, so later records are not tried here. If the
+    first record of the batch fails, the failure is raised. Only then does Lambda halve the batch,
+    and in the end it gives up one record instead of the whole batch.
     """
     try:
         handle(records)

@@ -12,11 +12,12 @@ from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.handlers.calls import Event, Handler, Response, flush
 from farthing.nostr.events import InvalidEvent
-from farthing.nostr.messages import Refused
+from farthing.nostr.messages import Prefix, Refused
 from farthing.ports.http import BadRequest, HttpError, TooLarge
+from farthing.relay.refusals import note_refusal
 
-# A web page of any origin may read every answer (NIP-11 demands it for the information document),
-# and may pay. `*` stands for every header but Authorization, which has to be named.
+# Web pages of any origin may read every answer, as NIP-11 demands for the information document, and
+# may pay. `*` stands for every header except Authorization, which must be named.
 CORS = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Headers": (
@@ -27,6 +28,10 @@ CORS = {
 }
 
 _MOST_FIELDS = 20
+_RETRY_SECONDS = "1"  # rates are per second
+
+# The HTTP status for each prefix of a refusal. Prefixes that are not listed give 403.
+_STATUS = {Prefix.INVALID: 400, Prefix.DUPLICATE: 409, Prefix.RATE_LIMITED: 429, Prefix.ERROR: 503}
 
 
 def web_handler(serve: Callable[[Agent, Event], Response]) -> Handler:
@@ -38,15 +43,24 @@ def web_handler(serve: Callable[[Agent, Event], Response]) -> Handler:
         try:
             return serve(agent, event)
         except HttpError as error:
+            _note(agent, event, error)
             return problem(error.status, str(error), error.more, error.scheme)
         except InvalidEvent as error:
+            _note(agent, event, error)
             return problem(400, str(error))
         except Refused as refused:
-            return problem(403, str(refused))
+            _note(agent, event, refused)
+            return problem(_STATUS.get(refused.prefix, 403), str(refused))
         finally:
             flush(agent)
 
     return handler
+
+
+def _note(agent: Agent, event: Event, refusal: Exception) -> None:
+    """The route is logged, and not the path: the id of an HTTP subscription is a secret."""
+    client = event["requestContext"]["http"].get("sourceIp")
+    note_refusal(agent, event["routeKey"], str(refusal), client=client)
 
 
 def method_of(event: Event) -> str:
@@ -66,7 +80,7 @@ def parameter(event: Event, name: str) -> str:
 
 
 def query_value(event: Event, name: str) -> str:
-    """The value of a parameter in the query, empty where there is none."""
+    """The value of a parameter in the query, or an empty text."""
     query: str = event.get("rawQueryString") or ""
     try:
         return dict(parse_qsl(query, max_num_fields=_MOST_FIELDS)).get(name, "")
@@ -89,7 +103,7 @@ def body_of(event: Event) -> bytes:
 
 
 def json_body(event: Event, most: int) -> dict[str, Any]:
-    """The object that the body holds, in at most so many bytes."""
+    """The JSON object in the body, which may have at most `most` bytes."""
     body = body_of(event)
     if len(body) > most:
         raise TooLarge(f"expected a body of at most {most} bytes, got {len(body)}")
@@ -114,6 +128,13 @@ def problem(
     return response
 
 
+def _with_retry(response: Response) -> Response:
+    """A 429 response with the time after which the client may ask again."""
+    if response["statusCode"] == HTTPStatus.TOO_MANY_REQUESTS:
+        response["headers"]["Retry-After"] = _RETRY_SECONDS
+    return response
+
+
 def html_answer(status: int, page: str, headers: Mapping[str, str]) -> Response:
     response = answer(status, page, "text/html; charset=utf-8")
     response["headers"].update(headers)
@@ -127,8 +148,8 @@ def redirect(location: str) -> Response:
 
 
 def url_of(agent: Agent, event: Event) -> str:
-    """The URL of a request as its client knows it: at our public address, or where none is set, at
-    the host that the client asked for."""
+    """The URL of a request as its client knows it: at our public address, or, if none is set, at
+    the host in the request."""
     settings = agent.settings
     is_public = settings.web_url or settings.relay_url
     base = settings.http_url if is_public else f"http://{header(event, 'host')}"
@@ -155,4 +176,4 @@ def answer(status: int, body: str = "", media_type: str = "text/plain; charset=u
 
 
 def json_answer(status: int, body: object, media_type: str = "application/json") -> Response:
-    return answer(status, orjson.dumps(body).decode(), media_type)
+    return _with_retry(answer(status, orjson.dumps(body).decode(), media_type))

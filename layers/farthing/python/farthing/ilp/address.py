@@ -1,4 +1,5 @@
-"""ILP addresses: what is one, and which prefixes cover it. Routing itself is the connector's."""
+"""ILP addresses: their syntax, and which prefixes cover an address. The connector does the
+routing."""
 
 import re
 from typing import Final, NewType
@@ -14,7 +15,7 @@ _ADDRESS: Final = re.compile(r"(g|private|example|peer|self|test[1-3]?|local)([.
 
 
 class InvalidAddress(InvalidPacket):
-    """Text that is no ILP address."""
+    """Text that is not an ILP address."""
 
 
 def is_valid(text: str) -> bool:
@@ -24,7 +25,7 @@ def is_valid(text: str) -> bool:
 
 def parse(text: str) -> Address:
     if not is_valid(text):
-        raise InvalidAddress("not an ILP address")
+        raise InvalidAddress("expected an ILP address")
     return Address(text)
 
 
@@ -34,10 +35,12 @@ def is_prefix(prefix: str, address: str) -> bool:
 
 
 def is_peer(address: str) -> bool:
-    """Whether the address means only the two ends of one link, and so is never forwarded."""
+    """Whether the address is valid on one link only. A packet to such an address is never
+    forwarded."""
     return is_prefix("peer", address)
 
 
 def is_specific(address: str) -> bool:
-    """Whether one agent can own it: what is shorter would cover the addresses of many."""
+    """Whether one agent can own the address. A shorter one would cover the addresses of many
+    agents."""
     return address.count(".") + 1 >= MIN_SEGMENTS

@@ -1,7 +1,9 @@
-"""Conditions and fulfillments: how payer and relay come to the same preimage, and nobody between.
+"""Conditions and fulfillments: payer and relay compute the same preimage, and no connector between
+them can.
 
-`author`, `quote` and `stream` are safe; `interop` is taken because deployed payers use it, although
-any connector on the way can fulfil it, and is never produced here. `stream` is made elsewhere.
+`author`, `quote` and `stream` are safe; `interop` is accepted because deployed payers use it,
+although any connector on the way can fulfil it. Farthing never produces it. `ilp.stream` makes the
+conditions of `stream`.
 """
 
 import hmac
@@ -28,7 +30,7 @@ class Scheme(StrEnum):
 
     AUTHOR = "author"  # from a key that only the author and the relay can compute
     QUOTE = "quote"  # by the relay, in answer to a payer who is not the author
-    INTEROP = "interop"  # from what the packet itself shows
+    INTEROP = "interop"  # from data that every connector can see in the packet
     STREAM = "stream"  # from the secret of a STREAM connection
 
 
@@ -37,16 +39,19 @@ class InvalidKey(ValueError):
 
 
 class InvalidPubkey(InvalidKey):
-    """A public key that is the x-coordinate of no point."""
+    """A public key that is not the x-coordinate of a point."""
 
 
 def condition_of(fulfillment: bytes) -> bytes:
     return sha256(fulfillment).digest()
 
 
-def author_fulfillment(secret_key: bytes, other_pubkey: bytes, data: bytes) -> bytes:
-    """The preimage for `data`; payer and relay each call it with their own key and the other's."""
-    mac = _pair_mac(secret_key, other_pubkey).copy()
+def author_fulfillment(
+    secret_key: bytes, other_pubkey: bytes, data: bytes, label: bytes = AUTHOR_LABEL
+) -> bytes:
+    """The preimage for `data`. Payer and relay each pass their own secret key and the other's
+    public key. Another label gives another preimage, for another use of the same keys."""
+    mac = _pair_mac(secret_key, other_pubkey, label).copy()
     mac.update(data)
     return mac.digest()
 
@@ -56,7 +61,7 @@ def quote_fulfillment(relay_secret: bytes, event_id: bytes) -> bytes:
 
 
 def quote_key(relay_secret: bytes) -> bytes:
-    """All that it takes to quote, for a process that must not hold the secret itself."""
+    """The key for quotes, for a process that must not hold the secret itself."""
     return hmac.digest(relay_secret, QUOTE_LABEL, "sha256")
 
 
@@ -81,10 +86,10 @@ def find_fulfillment(
 ) -> tuple[Scheme, bytes] | None:
     """The scheme that made `condition` and its preimage, or None if the relay knows none.
 
-    Without `author` (x-only) or `event_id` the schemes that need them are passed over, and so is
-    an author that is no key.
+    A scheme that needs `author` (x-only) or `event_id` is skipped if that is missing, or if
+    `author` is not a valid key.
     """
-    # Nearly all payers are authors: their scheme comes first, and needs no list of the others.
+    # Nearly all payers are authors, so their scheme is tried before the others are computed.
     if Scheme.AUTHOR in accept and author is not None:
         try:
             fulfillment = author_fulfillment(relay_secret, author, data)
@@ -115,19 +120,20 @@ def _without_author(
 
 
 @lru_cache(maxsize=_PAIRS_REMEMBERED)
-def _pair_mac(secret_key: bytes, other_pubkey: bytes) -> hmac.HMAC:
-    """HMAC by the key that the two share, before any data.
+def _pair_mac(secret_key: bytes, other_pubkey: bytes, label: bytes) -> hmac.HMAC:
+    """An HMAC with the key that both sides share, before any data is added.
 
-    Remembered because the curve takes far longer (0.1 ms) than everything else here. Copies go on
-    from it: `hmac.digest` would let go of the interpreter for a microsecond's work, and win it back
-    last on a busy machine.
+    Cached, because the curve takes far longer (0.1 ms) than everything else here. Callers continue
+    with a copy. They do not use `hmac.digest`: it would release the interpreter lock for a
+    microsecond of work, and on a busy machine the thread would wait long to get the lock back.
     """
-    key = hmac.digest(_shared_x(secret_key, other_pubkey), AUTHOR_LABEL, "sha256")
+    key = hmac.digest(_shared_x(secret_key, other_pubkey), label, "sha256")
     return hmac.new(key, digestmod="sha256")
 
 
 def _shared_x(secret_key: bytes, other_pubkey: bytes) -> bytes:
-    """The x-coordinate of the Diffie-Hellman point, whose sign the x-only keys leave open."""
+    """The x-coordinate of the Diffie-Hellman point. X-only keys do not decide the sign of its
+    y-coordinate."""
     point = _lift(other_pubkey)
     # coincurve's multiply takes a time that depends on the scalar, and its constant-time ecdh gives
     # only a hash. So the secret is split at random, and each multiplication is by a random scalar.
@@ -138,17 +144,19 @@ def _shared_x(secret_key: bytes, other_pubkey: bytes) -> bytes:
 
 def _lift(pubkey: bytes) -> PublicKey:
     if len(pubkey) != KEY_LENGTH:
-        raise InvalidPubkey("a public key has 32 bytes")
+        raise InvalidPubkey("expected a public key of 32 bytes")
     try:
         return PublicKey(_LIFT_EVEN + pubkey)
     except ValueError:
-        raise InvalidPubkey("no point has this x-coordinate") from None
+        raise InvalidPubkey(
+            "expected a public key: no point of the curve has this x-coordinate"
+        ) from None
 
 
 def _scalar(secret_key: bytes) -> int:
     scalar = int.from_bytes(secret_key, "big")
     if len(secret_key) != KEY_LENGTH or not 0 < scalar < _SECP256K1_ORDER:
-        raise InvalidKey("a secret key has 32 bytes and lies inside the curve's order")
+        raise InvalidKey("expected a secret key of 32 bytes, below the curve's order")
     return scalar
 
 

@@ -1,9 +1,9 @@
-"""What a connector keeps of a packet that it forwards: a fixed part, and millionths of the amount,
-but never less than a least fee. A connector whose fees are both 0 keeps nothing, and of a packet of
-amount 0 there is nothing to keep.
+"""A connector's fee for a forwarded packet: a fixed part, and millionths of the amount, but at
+least a minimum fee. A connector keeps nothing if both its fees are 0, or if the packet's amount is
+0.
 
-Routes are compared before anybody knows what a packet will carry. A share counts then as what it
-takes of a typical packet.
+Routes are compared before the amount of a packet is known. There, a share counts as the fee for a
+typical packet.
 """
 
 TYPICAL_AMOUNT = 10_000

@@ -9,7 +9,7 @@ from farthing.ilp.address import Address
 from farthing.ilp.packet import Fulfill, Prepare
 
 DESTINATION: Final = "peer.config"
-# No secret: the answer is worth nothing to anybody else.
+# Not secret: nobody gains anything by fulfilling this condition.
 FULFILLMENT: Final = bytes(32)
 CONDITION: Final = sha256(FULFILLMENT).digest()
 
@@ -26,7 +26,7 @@ def is_request(prepare: Prepare) -> bool:
 
 
 def child_address(own_address: str, client: str) -> Address:
-    """An address below ours for a client that has none of its own."""
+    """An address below ours, for a client without an address of its own."""
     return address.parse(f"{own_address}.{_UNFIT.sub('-', client)}")
 
 

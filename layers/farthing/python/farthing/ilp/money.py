@@ -1,6 +1,6 @@
-"""Amounts as people read them, beside the units that the protocols count in."""
+"""Amounts in a form for people, next to the units of the protocols."""
 
-_SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
+SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 _MSAT_SCALE = 11  # a bitcoin has 10^11 millisatoshi
 
 
@@ -9,14 +9,14 @@ def readable(amount: int, asset_code: str, asset_scale: int) -> str:
     if asset_code == "BTC" and asset_scale == _MSAT_SCALE:
         return f"{amount} msat"
     number = decimal(amount, asset_scale)
-    sign = _SIGNS.get(asset_code)
+    sign = SIGNS.get(asset_code)
     if sign is None:
         return f"{number} {asset_code}"
     return f"-{sign}{number[1:]}" if amount < 0 else f"{sign}{number}"
 
 
 def decimal(amount: int, scale: int) -> str:
-    """An amount in whole assets, exactly, without digits that say nothing."""
+    """An amount in whole assets: exact, without trailing zeros."""
     digits = str(abs(amount)).rjust(scale + 1, "0")
     whole, part = (digits[:-scale], digits[-scale:].rstrip("0")) if scale else (digits, "")
     return f"{'-' if amount < 0 else ''}{whole}{'.' if part else ''}{part}"

@@ -1,6 +1,6 @@
 """The three ILPv4 packets and their bytes: strict when reading, canonical when writing.
 
-Every packet that decodes encodes to the same bytes again. What a packet means is for others.
+Every decoded packet encodes to the same bytes again. The connector decides what a packet means.
 """
 
 from dataclasses import dataclass, field
@@ -29,13 +29,13 @@ class Code(StrEnum):
     """The reject codes of ILPv4. A peer may send others, which stay plain text."""
 
     # Final: the same packet would be refused again.
-    F00_BAD_REQUEST = "F00"  # something about the packet is wrong, and no other code says what
+    F00_BAD_REQUEST = "F00"  # the packet is wrong in a way that has no code of its own
     F01_INVALID_PACKET = "F01"  # the packet breaks the syntax
     F02_UNREACHABLE = "F02"  # no route to the destination
-    F03_INVALID_AMOUNT = "F03"  # the amount is one that cannot be, such as zero
+    F03_INVALID_AMOUNT = "F03"  # an impossible amount, such as zero
     F04_INSUFFICIENT_DESTINATION_AMOUNT = "F04"  # less arrived than the receiver wants
     F05_WRONG_CONDITION = "F05"  # the receiver cannot fulfil this condition
-    F06_UNEXPECTED_PAYMENT = "F06"  # the receiver cannot tell what is paid for
+    F06_UNEXPECTED_PAYMENT = "F06"  # the receiver cannot tell what the payment is for
     F07_CANNOT_RECEIVE = "F07"  # the receiver may not take the payment
     F08_AMOUNT_TOO_LARGE = "F08"  # above a hop's maximum; data: u64 received, u64 maximum
     F99_APPLICATION_ERROR = "F99"  # the receiver's own reason; see message and data
@@ -57,22 +57,20 @@ class Code(StrEnum):
 
 
 _CODES: Final = {code.value: code for code in Code}
+# Peers may send any code, so the codes that ILPv4 does not know are counted together.
+OTHER_CODE: Final = "Other"
+
+
+def known_code(code: str) -> str:
+    return code if code in _CODES else OTHER_CODE
 
 
 def final(code: str) -> bool:
     return code.startswith("F")
 
 
-def temporary(code: str) -> bool:
-    return code.startswith("T")
-
-
-def relative(code: str) -> bool:
-    return code.startswith("R")
-
-
-# Fulfillments and data stay out of `repr`: the one is worth money until it has
-# travelled back, the other fills the log.
+# Fulfillments and data stay out of `repr`. A fulfillment is worth money until it has travelled
+# back, and data would fill the log.
 @dataclass(frozen=True, slots=True)
 class Prepare:
     amount: int
@@ -97,7 +95,7 @@ class Reject:
 
 
 def to_milliseconds(moment: datetime) -> datetime:
-    """The moment in UTC, rounded down to what a packet can carry."""
+    """The moment in UTC, rounded down to the milliseconds that a packet can carry."""
     moment = moment.astimezone(UTC)
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
@@ -105,59 +103,36 @@ def to_milliseconds(moment: datetime) -> datetime:
 def encode(packet: Prepare | Fulfill | Reject) -> bytes:
     match packet:
         case Prepare():
-            return _envelope(TYPE_PREPARE, _prepare_body(packet))
+            return oer.envelope(TYPE_PREPARE, *_prepare_body(packet))
         case Fulfill():
-            return _envelope(TYPE_FULFILL, _fulfill_body(packet))
+            return oer.envelope(TYPE_FULFILL, *_fulfill_body(packet))
         case Reject():
-            return _envelope(TYPE_REJECT, _reject_body(packet))
+            return oer.envelope(TYPE_REJECT, *_reject_body(packet))
 
 
 def decode(octets: bytes) -> Prepare | Fulfill | Reject:
-    kind, body = _open(octets)
-    packet = _read(kind, body)
-    body.end()
-    return packet
-
-
-def decode_prepare(octets: bytes) -> Prepare:
-    packet = decode(octets)
-    if not isinstance(packet, Prepare):
-        raise InvalidPacket("not a Prepare")
-    return packet
-
-
-def decode_reply(octets: bytes) -> Fulfill | Reject:
-    packet = decode(octets)
-    if isinstance(packet, Prepare):
-        raise InvalidPacket("not a Fulfill or Reject")
-    return packet
-
-
-def _envelope(kind: int, fields: list[bytes]) -> bytes:
-    size = sum(map(len, fields))
-    return b"".join([oer.u8(kind), oer.length(size), *fields])
-
-
-def _open(octets: bytes) -> tuple[int, oer.Reader]:
-    # The body is what remains, so it is read in place instead of being copied.
-    reader = oer.Reader(octets)
-    kind = reader.u8()
-    size = reader.length()
-    if size > reader.remaining:
-        raise InvalidPacket("truncated")
-    if size < reader.remaining:
-        raise InvalidPacket("trailing bytes")
-    return kind, reader
-
-
-def _read(kind: int, body: oer.Reader) -> Prepare | Fulfill | Reject:
+    kind, body = oer.open_envelope(octets)
     if kind == TYPE_PREPARE:
         return _read_prepare(body)
     if kind == TYPE_FULFILL:
         return _read_fulfill(body)
     if kind == TYPE_REJECT:
         return _read_reject(body)
-    raise InvalidPacket("unknown packet type")
+    raise InvalidPacket(f"expected a packet of type 12, 13 or 14, got {kind}")
+
+
+def decode_prepare(octets: bytes) -> Prepare:
+    packet = decode(octets)
+    if not isinstance(packet, Prepare):
+        raise InvalidPacket("expected a Prepare")
+    return packet
+
+
+def decode_reply(octets: bytes) -> Fulfill | Reject:
+    packet = decode(octets)
+    if isinstance(packet, Prepare):
+        raise InvalidPacket("expected a Fulfill or a Reject, got a Prepare")
+    return packet
 
 
 def _prepare_body(packet: Prepare) -> list[bytes]:
@@ -170,14 +145,14 @@ def _prepare_body(packet: Prepare) -> list[bytes]:
     ]
 
 
-def _read_prepare(body: oer.Reader) -> Prepare:
+def _read_prepare(body: oer.OctetReader) -> Prepare:
     amount, expiry, condition = body.fixed(_PREPARE_START)
     return Prepare(
         amount=amount,
         expires_at=_expiry(expiry),
         condition=condition,
         destination=address.parse(_ascii(body.var_octets(address.MAX_LENGTH))),
-        data=body.var_octets(DATA_MAX),
+        data=body.last_var_octets(DATA_MAX),
     )
 
 
@@ -188,8 +163,8 @@ def _fulfill_body(packet: Fulfill) -> list[bytes]:
     ]
 
 
-def _read_fulfill(body: oer.Reader) -> Fulfill:
-    return Fulfill(fulfillment=body.octets(CONDITION_LENGTH), data=body.var_octets(DATA_MAX))
+def _read_fulfill(body: oer.OctetReader) -> Fulfill:
+    return Fulfill(fulfillment=body.octets(CONDITION_LENGTH), data=body.last_var_octets(DATA_MAX))
 
 
 def _reject_body(packet: Reject) -> list[bytes]:
@@ -201,22 +176,22 @@ def _reject_body(packet: Reject) -> list[bytes]:
     ]
 
 
-def _read_reject(body: oer.Reader) -> Reject:
+def _read_reject(body: oer.OctetReader) -> Reject:
     code = _ascii(body.octets(_CODE_LENGTH))
     triggered_by = _ascii(body.var_octets(address.MAX_LENGTH))
     return Reject(
         code=_CODES.get(code, code),
         triggered_by=address.parse(triggered_by) if triggered_by else "",
         message=_message(body.var_octets(MESSAGE_MAX)),
-        data=body.var_octets(DATA_MAX),
+        data=body.last_var_octets(DATA_MAX),
     )
 
 
 def _expiry_octets(moment: datetime) -> bytes:
     if moment.tzinfo is None:
-        raise InvalidPacket("expiry without a time zone")
+        raise InvalidPacket("expected an expiry with a time zone")
     if moment.microsecond % 1000:
-        raise InvalidPacket("expiry finer than a millisecond")
+        raise InvalidPacket("expected an expiry in whole milliseconds")
     utc = _in_utc(moment)
     # Written out because strftime does not pad years below 1000.
     return (
@@ -229,13 +204,13 @@ def _in_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
     except OverflowError:
-        raise InvalidPacket("expiry outside the calendar") from None
+        raise InvalidPacket("expected an expiry within the years 1 to 9999") from None
 
 
 def _expiry(digits: bytes) -> datetime:
     # isdigit of bytes knows ASCII digits only; int alone would take signs and spaces.
     if not digits.isdigit():
-        raise InvalidPacket("expiry is not all digits")
+        raise InvalidPacket("expected an expiry of digits")
     try:
         return datetime(
             int(digits[0:4]),
@@ -248,7 +223,7 @@ def _expiry(digits: bytes) -> datetime:
             UTC,
         )
     except ValueError:
-        raise InvalidPacket("expiry is no moment of the calendar") from None
+        raise InvalidPacket("expected an expiry that is a valid date and time") from None
 
 
 def _address_octets(text: str) -> bytes:

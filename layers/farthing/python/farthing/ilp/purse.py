@@ -1,7 +1,8 @@
 """Addresses of purses, and the fulfillments of plain packets that fill one.
 
 `<our address>.purse.<key>` takes plain packets; with a token behind it, it is a STREAM connection
-(see `spsp`). The key is a Nostr public key, 64 hexadecimal digits. Booking is for others.
+(see `spsp`). The key is a Nostr public key, 64 hexadecimal digits. The connector books the
+payments.
 """
 
 import hmac
@@ -20,7 +21,7 @@ from farthing.ilp.condition import KEY_LENGTH, Scheme, author_fulfillment, condi
 PURSE_LABEL: Final = b"farthing/purse/v1"
 PURSE_SEGMENT: Final = "purse"
 
-# What a payer chooses for each payment: long enough never to come twice, short enough to keep.
+# The length of a payer's random data: long enough never to repeat, short enough to store.
 DATA_MIN: Final = 16
 DATA_MAX: Final = 1024
 
@@ -45,11 +46,6 @@ class PurseAddress:
     token: bytes | None = None  # of a STREAM connection; a plain packet has none
 
 
-def is_purse(own_address: str, destination: str) -> bool:
-    """Whether the destination lies under our purses, be it an address of one or not."""
-    return address.is_prefix(f"{own_address}.{PURSE_SEGMENT}", destination)
-
-
 def purse_address(own_address: str, key: bytes, token: bytes | None = None) -> Address:
     segments = [own_address, PURSE_SEGMENT, key.hex()]
     if token is not None:
@@ -58,23 +54,24 @@ def purse_address(own_address: str, key: bytes, token: bytes | None = None) -> A
 
 
 def parse_purse_address(own_address: str, destination: str) -> PurseAddress:
-    """The purse that a destination under ours names. Segments behind a token are the sender's."""
+    """The purse that a destination below our address names. Segments after the token belong to the
+    sender."""
     prefix = f"{own_address}.{PURSE_SEGMENT}."
     if not destination.startswith(prefix):
-        raise NotAPurse("not an address of a purse")
+        raise NotAPurse("expected the address of a purse")
     key, *rest = destination.removeprefix(prefix).split(".")
     if _KEY(key) is None or not is_public_key(bytes.fromhex(key)):
-        raise NotAPurse("a purse is named by a public key, in 64 hexadecimal digits")
+        raise NotAPurse("expected a public key of 64 hexadecimal digits as the purse's name")
     return PurseAddress(bytes.fromhex(key), _token(rest[0]) if rest else None)
 
 
 def _token(segment: str) -> bytes:
     if _TOKEN(segment) is None:
-        raise NotAPurse("what follows the key is no token of ours")
+        raise NotAPurse("expected one of our tokens after the key")
     token = urlsafe_b64decode(segment + "==")
-    # The last digit has bits to spare: one token, one spelling.
+    # The last digit has unused bits. They must be 0, so that each token has one spelling only.
     if urlsafe_b64encode(token).decode("ascii").rstrip("=") != segment:
-        raise NotAPurse("what follows the key is no token of ours")
+        raise NotAPurse("expected one of our tokens after the key")
     return token
 
 
@@ -103,7 +100,7 @@ def find_purse_fulfillment(
 ) -> tuple[Scheme, bytes] | None:
     """The scheme that made the condition of a plain packet, and its preimage; None: F05.
 
-    The purse's own key is the author. The key must be one (`is_public_key`).
+    The author of the condition is the purse's own key, which must be valid (see `is_public_key`).
     """
     for scheme, fulfillment in (
         (Scheme.QUOTE, purse_fulfillment(relay_secret, key, data)),

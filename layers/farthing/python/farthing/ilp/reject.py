@@ -1,11 +1,11 @@
-"""Why a packet is not fulfilled: narrow classes, each with its reject code."""
+"""The reasons for rejecting a packet: narrow classes, each with its reject code."""
 
 from farthing.ilp.oer import u64
 from farthing.ilp.packet import Code, Reject
 
 
 class Rejected(Exception):
-    """Turned into a Reject in one place. `message` and `data` are for whoever sent the packet."""
+    """Turned into a Reject in one place. `message` and `data` go to the sender of the packet."""
 
     code: Code
 
@@ -83,7 +83,8 @@ class InsufficientTimeout(Rejected):
 
 
 class NextHopRejected(Exception):
-    """The next hop's own Reject, which goes back as it is: `triggeredBy` says whose it was."""
+    """A Reject of the next hop. It goes back unchanged: `triggeredBy` names the agent that made
+    it."""
 
     def __init__(self, reject: Reject) -> None:
         super().__init__(reject.message)

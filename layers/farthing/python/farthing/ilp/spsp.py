@@ -1,7 +1,7 @@
-"""Payment pointers (SPSP, RFC 0009): where a wallet pays a purse, and under which secret.
+"""Payment pointers (SPSP, RFC 0009): the address at which a wallet pays a purse, and the secret.
 
-Nothing is kept. The address carries the purse's key and a random token, and the secret of the
-connection follows from these and the relay's own secret, so any container answers any packet.
+Nothing is stored. The address carries the purse's key and a random token, and the secret of the
+connection follows from these and the relay's own secret. So any process can answer any packet.
 """
 
 import hmac
@@ -20,17 +20,17 @@ CACHE_CONTROL: Final = "no-cache"  # each wallet gets a secret of its own
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class StreamConnection:
     """What a wallet needs to pay: a STREAM address and its secret."""
 
     destination_account: Address
     shared_secret: bytes = field(repr=False)
 
 
-def connect(relay_secret: bytes, own_address: str, key: bytes, token: bytes) -> Connection:
+def connect(relay_secret: bytes, own_address: str, key: bytes, token: bytes) -> StreamConnection:
     """A new connection into the purse of `key`. The token is 16 octets, random each time."""
     secret = connection_secret(relay_secret, key, token)
-    return Connection(purse_address(own_address, key, token), secret)
+    return StreamConnection(purse_address(own_address, key, token), secret)
 
 
 def connection_secret(relay_secret: bytes, key: bytes, token: bytes) -> bytes:
@@ -38,7 +38,7 @@ def connection_secret(relay_secret: bytes, key: bytes, token: bytes) -> bytes:
     return hmac.digest(hmac.digest(relay_secret, SPSP_LABEL, "sha256"), named, "sha256")
 
 
-def answer(connection: Connection) -> dict[str, Any]:
+def answer(connection: StreamConnection) -> dict[str, Any]:
     return {
         "destination_account": connection.destination_account,
         "shared_secret": b64encode(connection.shared_secret).decode("ascii"),

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from farthing.ilp import oer
-from farthing.ilp.oer import InvalidPacket, Reader
+from farthing.ilp.oer import InvalidPacket, OctetReader
 from farthing.ilp.packet import DATA_MAX, TYPE_FULFILL, TYPE_PREPARE, TYPE_REJECT
 from farthing.ilp.stream_frames import (
     Frame,
@@ -42,13 +42,13 @@ class NotDecryptable(InvalidPacket):
 class StreamPacket:
     sequence: int
     ilp_type: int  # the ILP packet that it travels in: 12, 13 or 14
-    amount: int  # in a Prepare the least that may arrive, in a reply what arrived
+    amount: int  # in a Prepare the smallest amount that may arrive, in a reply the arrived amount
     frames: tuple[Frame, ...] = ()
 
 
 def encode(packet: StreamPacket) -> bytes:
     if packet.ilp_type not in _ILP_TYPES:
-        raise InvalidPacket("a STREAM packet travels in a Prepare, Fulfill or Reject")
+        raise InvalidPacket("expected the type of a Prepare, Fulfill or Reject")
     return b"".join(
         [
             oer.u8(VERSION),
@@ -63,7 +63,7 @@ def encode(packet: StreamPacket) -> bytes:
 
 def decode(octets: bytes) -> StreamPacket:
     """The packet, without frames of unknown types. Octets behind the last frame are padding."""
-    reader = Reader(octets)
+    reader = OctetReader(octets)
     version = reader.u8()
     if version != VERSION:
         raise InvalidPacket(f"expected STREAM version {VERSION}, got {version}")
@@ -71,7 +71,7 @@ def decode(octets: bytes) -> StreamPacket:
     sequence = read_var_uint(reader)
     amount = read_var_uint(reader)
     frames = []
-    # A count that is too large ends at the first frame that is missing.
+    # If the count is too large, reading fails at the first missing frame.
     for _ in range(read_var_uint(reader)):
         frame = read_frame(reader)
         if frame is not None:
@@ -81,18 +81,18 @@ def decode(octets: bytes) -> StreamPacket:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What follows from the secret of a connection."""
+    """The keys that follow from the secret of a connection."""
 
     cipher: "AESGCM" = field(repr=False)
     fulfillment: bytes = field(repr=False)
 
     def seal(self, packet: StreamPacket, nonce: bytes) -> bytes:
-        """The packet as ILP data: nonce, tag, ciphertext. A nonce serves once in a connection."""
+        """The packet as ILP data: nonce, tag, ciphertext. A connection uses each nonce once."""
         sealed = self.cipher.encrypt(oer.octets(nonce, NONCE_LENGTH), encode(packet), None)
         # The library puts the tag last, the RFC first.
         data = nonce + sealed[-TAG_LENGTH:] + sealed[:-TAG_LENGTH]
         if len(data) > DATA_MAX:
-            raise InvalidPacket(f"{len(data)} octets where at most {DATA_MAX} may be")
+            raise InvalidPacket(f"expected at most {DATA_MAX} octets, got {len(data)}")
         return data
 
     def open(self, data: bytes) -> StreamPacket:
@@ -106,18 +106,20 @@ class Keys:
         from cryptography.exceptions import InvalidTag
 
         if len(data) < NONCE_LENGTH + TAG_LENGTH:
-            raise NotDecryptable("too short for a STREAM packet")
+            raise NotDecryptable("expected a STREAM packet, got too few octets")
         nonce, rest = data[:NONCE_LENGTH], data[NONCE_LENGTH:]
         try:
             return self.cipher.decrypt(nonce, rest[TAG_LENGTH:] + rest[:TAG_LENGTH], None)
         except InvalidTag:
-            raise NotDecryptable("not encrypted under this connection's secret") from None
+            raise NotDecryptable(
+                "expected data that is encrypted under this connection's secret"
+            ) from None
 
 
-# Many packets of one connection follow each other.
+# Cached, because packets of one connection come in a row.
 @lru_cache(maxsize=_SECRETS_REMEMBERED)
 def keys_of(secret: bytes) -> Keys:
-    # Imported late: the cipher takes long to load, and few functions ever see a STREAM packet.
+    # Imported here, because the cipher loads slowly and few functions ever see a STREAM packet.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     oer.octets(secret, SECRET_LENGTH)

@@ -1,7 +1,7 @@
 """The frames of STREAM (RFC 0029) and their bytes: strict when reading, canonical when writing.
 
-A frame of an unknown type is passed over, as the RFC demands. What a frame asks for is decided by
-the receiver.
+A frame of an unknown type is skipped, as the RFC demands. The receiver decides what to do with a
+frame.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from farthing.ilp import oer
-from farthing.ilp.oer import InvalidPacket, Reader
+from farthing.ilp.oer import InvalidPacket, OctetReader
 from farthing.ilp.packet import DATA_MAX
 
 
@@ -137,7 +137,7 @@ Frame: TypeAlias = (
 )
 
 
-def read_var_uint(reader: Reader) -> int:
+def read_var_uint(reader: OctetReader) -> int:
     digits = _read_digits(reader)
     if len(digits) > 8:
         raise InvalidPacket("integer above 64 bits")
@@ -146,25 +146,25 @@ def read_var_uint(reader: Reader) -> int:
 
 def write_var_uint(value: int) -> bytes:
     if not 0 <= value <= oer.U64_MAX:
-        raise InvalidPacket(f"integer outside 0 to {oer.U64_MAX}")
+        raise InvalidPacket(f"expected an integer from 0 to {oer.U64_MAX}")
     size = max(1, (value.bit_length() + 7) // 8)
     return oer.u8(size) + value.to_bytes(size, "big")
 
 
-def _read_saturating(reader: Reader) -> int:
+def _read_saturating(reader: OctetReader) -> int:
     """A maximum above 64 bits means the same as the largest one that fits."""
     digits = _read_digits(reader)
     return oer.U64_MAX if len(digits) > 8 else int.from_bytes(digits, "big")
 
 
-def _read_digits(reader: Reader) -> bytes:
+def _read_digits(reader: OctetReader) -> bytes:
     digits = reader.var_octets(DATA_MAX)
     if not digits or (digits[0] == 0 and len(digits) > 1):
         raise InvalidPacket("non-canonical integer")
     return digits
 
 
-def _read_octets(reader: Reader) -> bytes:
+def _read_octets(reader: OctetReader) -> bytes:
     return reader.var_octets(DATA_MAX)
 
 
@@ -172,7 +172,7 @@ def _write_octets(value: bytes) -> bytes:
     return oer.var_octets(value, DATA_MAX)
 
 
-def _read_text(reader: Reader) -> str:
+def _read_text(reader: OctetReader) -> str:
     try:
         return _read_octets(reader).decode("utf-8")
     except UnicodeDecodeError:
@@ -187,11 +187,11 @@ def _write_text(value: str) -> bytes:
 
 
 class _Field(NamedTuple):
-    read: Callable[[Reader], Any]
+    read: Callable[[OctetReader], Any]
     write: Callable[[Any], bytes]
 
 
-_U8: Final = _Field(Reader.u8, oer.u8)
+_U8: Final = _Field(OctetReader.u8, oer.u8)
 _UINT: Final = _Field(read_var_uint, write_var_uint)
 _MAXIMUM: Final = _Field(_read_saturating, write_var_uint)
 _OCTETS: Final = _Field(_read_octets, _write_octets)
@@ -222,10 +222,10 @@ _BY_FRAME: Final = {
 }
 
 
-def read_frame(reader: Reader) -> Frame | None:
+def read_frame(reader: OctetReader) -> Frame | None:
     """The next frame, or None if its type is unknown."""
     kind = reader.u8()
-    contents = Reader(_read_octets(reader))
+    contents = OctetReader(_read_octets(reader))
     if kind not in _BY_TYPE:
         return None
     frame, layout = _BY_TYPE[kind]

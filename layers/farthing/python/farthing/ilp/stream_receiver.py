@@ -1,7 +1,7 @@
-"""What a receiver of STREAM answers to a Prepare. Nothing is kept between packets.
+"""The answers of a STREAM receiver to Prepares. No state is kept between packets.
 
-The receiver takes money and no data: data frames are passed over, and the maxima that it names say
-so. Whoever books the money does it between `receive` and `Payment.fulfill`.
+The receiver takes money and no data: data frames are skipped, and the limits in its answers allow
+none. The caller books the money between `receive` and `StreamPayment.fulfill`.
 """
 
 import hmac
@@ -48,9 +48,10 @@ RandomOctets = Callable[[int], bytes]
 
 _StreamFrame = StreamMoney | StreamMoneyBlocked | StreamData | StreamDataBlocked
 
-# Senders count from one (a few from zero), so the first packet is known by its number.
+# Senders count from one (a few from zero), so the number shows which packet is the first.
 _FIRST_SEQUENCE: Final = 1
-# One message for all reasons: connectors read it, and the sender's minimum is not for them.
+# One message for every reason: connectors can read the message, and must not learn the sender's
+# minimum.
 _NOT_FULFILLED: Final = "STREAM packet is not fulfilled"
 
 _ASKS_FOR_ASSET: Final = (ConnectionNewAddress, ConnectionAssetDetails)
@@ -79,7 +80,7 @@ NO_LIMITS: Final = Limits()
 
 
 @dataclass(frozen=True, slots=True)
-class Payment:
+class StreamPayment:
     """A Prepare that may be fulfilled, once its amount is booked. The amount can be zero."""
 
     amount: int
@@ -107,8 +108,9 @@ def receive(
     asset: Asset,
     limits: Limits = NO_LIMITS,
     random_octets: RandomOctets = secrets.token_bytes,
-) -> Payment | Reject:
-    """The payment that `prepare` makes on the connection with this secret, or why it makes none.
+) -> StreamPayment | Reject:
+    """The payment that `prepare` makes on the connection with this secret, or the answer if it
+    makes none.
 
     `address` is the receiver's own, which a Reject names as its origin.
     """
@@ -132,7 +134,7 @@ def receive(
 
 def _decide(
     prepare: Prepare, request: StreamPacket, keys: Keys, reply: "_Reply"
-) -> Payment | Reject:
+) -> StreamPayment | Reject:
     if any(isinstance(frame, ConnectionClose) for frame in request.frames):
         closed = ConnectionClose(ErrorCode.NO_ERROR, "")
         return reply.reject(Code.F99_APPLICATION_ERROR, _NOT_FULFILLED, closed)
@@ -140,9 +142,9 @@ def _decide(
         return reply.reject(Code.F99_APPLICATION_ERROR, _NOT_FULFILLED)
     fulfillment = keys.fulfil(prepare.data)
     if not hmac.compare_digest(condition_of(fulfillment), prepare.condition):
-        # Senders probe a path in this way, with conditions that nobody can fulfil.
+        # Senders probe a path with conditions that nobody can fulfil.
         return reply.reject(Code.F99_APPLICATION_ERROR, _NOT_FULFILLED)
-    return Payment(prepare.amount, fulfillment, reply)
+    return StreamPayment(prepare.amount, fulfillment, reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ class _Reply:
         if is_first or any(isinstance(frame, _ASKS_FOR_MAXIMA) for frame in asked):
             yield ConnectionMaxData(MAX_DATA)
             yield ConnectionMaxStreamId(MAX_STREAM_ID)
-        # No total is kept: what this packet brings is what is known to have been received.
+        # No total is kept, so the answer states the amount of this packet as received.
         brought = shares(self.received, asked) if ilp_type == TYPE_FULFILL else {}
         for stream_id in _streams(asked, StreamMoney, StreamMoneyBlocked):
             amount = brought.get(stream_id, 0)
@@ -183,7 +185,7 @@ class _Reply:
 
 
 def shares(amount: int, frames: Iterable[Frame]) -> dict[int, int]:
-    """How `amount` is divided between the streams; the lowest one gets what cannot be divided."""
+    """The division of `amount` between the streams. The lowest stream gets the remainder."""
     wanted: dict[int, int] = {}
     for frame in frames:
         if isinstance(frame, StreamMoney) and frame.shares:
@@ -197,6 +199,6 @@ def shares(amount: int, frames: Iterable[Frame]) -> dict[int, int]:
 
 
 def _streams(frames: Iterable[Frame], *kinds: type[_StreamFrame]) -> list[int]:
-    """The streams that frames of these kinds name, each once, up to the largest that may be."""
+    """The streams that frames of these kinds name, each once, up to the largest allowed stream."""
     named = {frame.stream_id for frame in frames if isinstance(frame, kinds)}
     return sorted(each for each in named if each <= MAX_STREAM_ID)

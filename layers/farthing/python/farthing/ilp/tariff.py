@@ -1,4 +1,4 @@
-"""What storing an event costs: the one source of every price that we state or charge."""
+"""The price of storing an event: the single source of every price that we state or charge."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 
 class Priced(Protocol):
-    """An event of any format, as far as its price depends on it."""
+    """The properties of an event, of any format, that decide its price."""
 
     @property
     def kind(self) -> int: ...
@@ -19,10 +19,10 @@ class Priced(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """A kind's flat price replaces the price by size. `size` is of the TOON bytes that arrive.
+    """A kind's flat price replaces the price by size. `size` counts the TOON bytes that arrive.
 
-    Each indexed tag is a write of its own, which the bytes of a short tag do not pay for. So the
-    price by size is at least `per_tag` for each indexed tag beyond the first `free_tags`.
+    Each indexed tag needs a write of its own, which costs more than the bytes of a short tag pay.
+    So the price by size is at least `per_tag` for each indexed tag beyond the first `free_tags`.
     """
 
     per_byte: int
@@ -43,20 +43,20 @@ class Tariff:
         return max(by_size, (tags - self.free_tags) * self.per_tag)
 
     def price_event(self, event: Priced, size: int) -> int:
-        # To count different tags is work, and hardly any event has so many.
+        # Counting different tags is work, and hardly any event has so many.
         many = sum(map(len, event.tags)) > self.free_tags
         return self.price(event.kind, size, len(set(event.indexed_tags())) if many else 0)
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing costs anything."""
+        """Whether all events are free."""
         return self.per_byte == 0 and not any(self.kinds.values())
 
     def may_charge(self, kind: int) -> bool:
         return self.kinds.get(kind, self.per_byte) > 0
 
     def as_tags(self) -> list[list[str]]:
-        """As kind 10032 states it."""
+        """The tags of kind 10032."""
         return [
             ["price_per_byte", str(self.per_byte)],
             ["price_per_tag", str(self.per_tag)],
@@ -67,7 +67,8 @@ class Tariff:
         ]
 
     def as_fees(self) -> dict[str, Any]:
-        """As the relay information document states it (NIP-11); all but the flat prices is ours."""
+        """For `fees` of the relay information document (NIP-11). All fields but the flat prices are
+        our own."""
         flat = [
             {"kinds": [kind], "amount": price, "unit": self.unit}
             for kind, price in sorted(self.kinds.items())
@@ -84,5 +85,5 @@ class Tariff:
 
     @property
     def unit(self) -> str:
-        """The smallest amount there is, as `USD/1e9` for a billionth of a dollar."""
+        """The smallest amount, such as `USD/1e9` for a billionth of a dollar."""
         return f"{self.asset_code}/1e{self.asset_scale}"

@@ -1,7 +1,7 @@
 """Bearer tokens of ILP over HTTP (RFC 0035): SIMPLE, and JWT_HS_256.
 
-SIMPLE tokens are kept as hashes only. A JWT's secret has to be known to check a signature, so it is
-kept sealed under a key that comes from the owner's own.
+Only the hashes of SIMPLE tokens are stored. The signature of a JWT can be checked only with its
+secret, so the secret is stored, encrypted under a key that is derived from the owner's key.
 """
 
 import hmac
@@ -14,15 +14,19 @@ _NONCE_BYTES = 12
 
 
 class InvalidToken(ValueError):
-    """A token that proves nothing."""
+    """The token is malformed, expired or not signed by the peer."""
 
 
 def new_token() -> str:
-    return urlsafe_b64encode(secrets.token_bytes(TOKEN_BYTES)).decode().rstrip("=")
+    """A new token. Its first character is not a dash, so no command takes it for an option."""
+    while True:
+        token = urlsafe_b64encode(secrets.token_bytes(TOKEN_BYTES)).decode().rstrip("=")
+        if not token.startswith("-"):
+            return token
 
 
 def is_strong(token: str) -> bool:
-    """Whether a token that someone chose has room for 32 random bytes, in whatever alphabet."""
+    """Whether a chosen token is long enough for 32 random bytes, in any alphabet."""
     return len(token) >= 43 and len(set(token)) >= 10 and not looks_like_jwt(token)
 
 
@@ -31,20 +35,21 @@ def looks_like_jwt(token: str) -> bool:
 
 
 def jwt_subject(token: str) -> str:
-    """Whose token it claims to be. Proves nothing yet."""
+    """The subject that a JWT claims, before its signature is checked."""
     import jwt
 
     try:
         subject = jwt.decode(token, options={"verify_signature": False}).get("sub")
     except jwt.InvalidTokenError:
-        raise InvalidToken("not a JWT") from None
+        raise InvalidToken("expected a JWT") from None
     if not isinstance(subject, str) or not subject:
-        raise InvalidToken("a JWT without a subject")
+        raise InvalidToken("expected a JWT with a subject")
     return subject
 
 
 def verify_jwt(token: str, secret: bytes) -> None:
-    """Signed with this secret by HS256, and not expired. A JWT that never expires is refused."""
+    """Check that the JWT is signed with this secret by HS256, and has not expired. A JWT that never
+    expires is refused."""
     import jwt
 
     try:
@@ -70,4 +75,4 @@ def unseal(owner_secret: bytes, peer_id: str, sealed: bytes) -> bytes:
     try:
         return cipher.decrypt(nonce, text, peer_id.encode())
     except InvalidTag:
-        raise InvalidToken("sealed under another key") from None
+        raise InvalidToken("expected text that is encrypted under our key") from None

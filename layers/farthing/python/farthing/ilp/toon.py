@@ -1,8 +1,8 @@
 """Nostr events as TOON text, the form in which they travel in a packet's data.
 
 The `toons` package writes and reads every string without loss. It does lose floats, tuples and
-dates, which no event has: `dumps` refuses them, so that a payer learns before paying. Whether what
-`loads` gives is a valid event is for the relay to say.
+dates, which no event has: `dumps` refuses them, before anybody pays. `loads` does not check that
+the result is a valid event.
 """
 
 import re
@@ -15,35 +15,36 @@ from farthing.nostr.events import Event
 
 FIELDS: Final = ("id", "pubkey", "created_at", "kind", "tags", "content", "sig")
 
-# A table (`name[3]{a,b}:`) has no place in an event, and the parser's time for its header grows
-# with the square of the size: 30 kB take 0.1 s. `]{` is harmless behind `name:` or `- [2]:`, where
+# An event has no tables (`name[3]{a,b}:`), and the parser's time for the header of a table grows
+# with the square of its size: 30 kB take 0.1 s. `]{` is harmless after `name:` or `- [2]:`, where
 # the parser reads values; encoders put quotes around it there.
 _VALUES: Final = re.compile(r" *(?:- \[\d+[|\t]?\]|[a-z_]+):")
-# Apart from the few of its fields, an event's lines are its tags, the shortest of them `  - []`.
-# Thousands of shorter ones cost milliseconds, in which nobody else is served on one machine.
+# Apart from a few lines of fields, the lines of an event are its tags, and `  - []` is the shortest
+# tag. Thousands of shorter lines would take milliseconds to parse, and on one machine all other
+# clients would wait.
 _FEW_LINES: Final = 16
 _SHORTEST_LINE: Final = 6
 
 
 class InvalidToon(ValueError):
-    """Bytes that hold no TOON object."""
+    """Bytes that are not a TOON object."""
 
 
 class NotEncodable(ValueError):
-    """An event that would not come back from TOON as it went in."""
+    """An event that TOON would change."""
 
 
 def dumps(event: Mapping[str, Any]) -> bytes:
     """The event's TOON, fields in the order of FIELDS."""
     if event.keys() != set(FIELDS):
-        raise NotEncodable("not exactly the seven fields of an event")
+        raise NotEncodable("expected exactly the seven fields of an event")
     ordered = {name: event[name] for name in FIELDS}
     if not _has_exact_types(ordered):
-        raise NotEncodable("a field of a type that TOON does not keep")
+        raise NotEncodable("expected text, whole numbers and lists, which TOON keeps unchanged")
     encoded = _encode(ordered)
-    # The reader is asked too: a release of `toons` with a flaw must not cost anyone money.
+    # The text is parsed again as a check: a fault of `toons` must not cost anyone money.
     if not _reads_back(encoded, ordered):
-        raise NotEncodable("TOON does not give this event back")
+        raise NotEncodable("expected TOON that parses to the same event, got a different event")
     return encoded
 
 
@@ -52,8 +53,8 @@ def dumps_event(event: Event) -> bytes:
 
 
 def encoded_length(event: Event) -> int:
-    """How many bytes the event's TOON has. Nothing is read back: whoever only names a price does
-    not send it."""
+    """The size of the event's TOON in bytes. The text is not parsed again, because it is only
+    priced and not sent."""
     return len(_encode({**event.as_dict(), "tags": [list(tag) for tag in event.tags]}))
 
 
@@ -61,19 +62,19 @@ def loads(octets: bytes) -> dict[str, Any]:
     try:
         text = octets.decode("utf-8")
     except UnicodeDecodeError:
-        raise InvalidToon("not UTF-8") from None
+        raise InvalidToon("expected TOON in UTF-8") from None
     if text.count("\n") > _FEW_LINES + len(text) // _SHORTEST_LINE:
-        raise InvalidToon("more lines than an event has")
+        raise InvalidToon("expected the lines of an event, got more than an event can have")
     if _has_table(text):
-        raise InvalidToon("a table")
+        raise InvalidToon("expected the fields of an event, got a table")
     value = _parse(text)
     if not isinstance(value, dict) or not value:
-        raise InvalidToon("not an object")
+        raise InvalidToon("expected an event as an object")
     return value
 
 
 def _has_table(text: str) -> bool:
-    """Whether a line has `]{` where the parser reads no values."""
+    """Whether a line has `]{` outside of values."""
     at = text.find("]{")
     while at >= 0:
         if not _VALUES.match(text, text.rfind("\n", 0, at) + 1):
@@ -89,16 +90,16 @@ def _parse(text: str) -> object:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        # The parser is native code, whose panics are BaseExceptions; long integers raise a
-        # plain ValueError.
-        raise InvalidToon("not TOON") from error
+        # The parser is native code: its panics are BaseExceptions. Long integers raise a plain
+        # ValueError.
+        raise InvalidToon("expected an event as TOON") from error
 
 
 def _encode(event: dict[str, Any]) -> bytes:
     try:
         return toons.dumps(event).encode("utf-8")
     except ValueError as error:
-        raise NotEncodable("text with a lone surrogate, or an integer too long") from error
+        raise NotEncodable("expected valid Unicode and integers of 64 bits") from error
 
 
 def _reads_back(encoded: bytes, event: dict[str, Any]) -> bool:

@@ -10,7 +10,8 @@ from farthing.nostr.kinds import Keeping, keeping
 
 class Targets(NamedTuple):
     """The events of one author that are to be deleted, and the addresses up to the time of the
-    request. Whether the author wrote an event is known only where the event is."""
+    request. Whether the author has written a named event can be checked only with the event
+    itself."""
 
     ids: Sequence[str]
     addresses: Sequence[str]

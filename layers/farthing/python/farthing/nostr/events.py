@@ -1,6 +1,6 @@
 """Nostr events (NIP-01): strict structure, the id recomputed, the signature checked by BIP-340.
 
-What is kept, priced or refused for other reasons is decided elsewhere.
+Storage, prices and other reasons for refusals are decided elsewhere.
 """
 
 import re
@@ -17,7 +17,7 @@ from farthing.nostr.kinds import MAX_KIND, Keeping, keeping
 
 Tag = tuple[str, ...]
 
-# Ten hexadecimal digits: what the sort key of a posting has room for.
+# Ten hexadecimal digits.
 MAX_CREATED_AT: Final = 2**40 - 1
 
 _HEX64 = re.compile(r"[0-9a-f]{64}").fullmatch
@@ -61,6 +61,8 @@ class Event:
     @property
     def expiration(self) -> int | None:
         """The second from which the event no longer exists (NIP-40)."""
+        if not self.tags:
+            return None
         value = self.first_value("expiration")
         return int(value) if value is not None and _DECIMAL(value) else None
 
@@ -95,6 +97,16 @@ class Event:
 
     def to_json(self) -> str:
         return orjson.dumps(self.as_dict()).decode()
+
+
+def json_opening(event_id: str, pubkey: str) -> str:
+    """How the JSON of an event begins."""
+    return f'{{"id":"{event_id}","pubkey":"{pubkey}",'
+
+
+def json_closing(signature: str) -> str:
+    """How the JSON of an event ends."""
+    return f',"sig":"{signature}"}}'
 
 
 def compute_id(
@@ -175,7 +187,7 @@ def verify(event: Event) -> None:
 def event_id(event: Event) -> str:
     try:
         return compute_id(event.pubkey, event.created_at, event.kind, event.tags, event.content)
-    except orjson.JSONEncodeError as error:  # a lone surrogate is not UTF-8
+    except orjson.JSONEncodeError as error:  # a lone surrogate has no UTF-8 form
         raise InvalidEvent("event is not valid UTF-8") from error
 
 
@@ -188,7 +200,7 @@ def _signed_by(pubkey: str, message: str, signature: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _public_key(pubkey: str) -> PublicKeyXOnly:
-    # Lifting x to the curve costs a square root; authors come back.
+    # Cached: lifting x to the curve costs a square root, and the same authors write often.
     return PublicKeyXOnly(bytes.fromhex(pubkey))
 
 

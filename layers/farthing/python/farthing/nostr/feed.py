@@ -50,8 +50,8 @@ def change_frame(subscription_id: str, number: int, event_json: str) -> str:
 
 
 def changes_eose(subscription_id: str, last: int, truncated_at: int | None = None) -> str:
-    """`last` is the log's maximum when the answer began. An answer that could not hold everything
-    says from where to go on."""
+    """`last` was the log's highest number when the answer began. An answer that was cut short names
+    the number to continue from."""
     if truncated_at is None:
         return _frame(subscription_id, "EOSE", last)
     return _frame(subscription_id, "EOSE", last, {"truncated": True, "next": truncated_at})

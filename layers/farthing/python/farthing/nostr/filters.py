@@ -1,4 +1,4 @@
-"""Filters (NIP-01): what a client asks for, checked with a clear reason, and matching."""
+"""Filters (NIP-01): parsing with clear reasons for refusals, and matching."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,12 +15,12 @@ _SEARCH_MAX = 256
 
 
 class InvalidFilter(ValueError):
-    """The filter cannot be understood; the message says why."""
+    """The filter cannot be read. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A field that is None does not constrain; one that is empty matches nothing."""
+    """A field that is None sets no condition; an empty field matches nothing."""
 
     ids: frozenset[str] | None = None
     authors: frozenset[str] | None = None
@@ -32,7 +32,7 @@ class Filter:
     search: str | None = None  # NIP-50
 
     def matches(self, event: Event) -> bool:
-        """Whether the event is one that was asked for. `limit` has no part in it."""
+        """Whether the event matches the filter. `limit` is ignored."""
         if self.kinds is not None and event.kind not in self.kinds:
             return False
         if not self.has_author(event.pubkey):
@@ -46,11 +46,17 @@ class Filter:
         return self.matches_tags(event) and self._matches_search(event)
 
     def _matches_search(self, event: Event) -> bool:
-        """All words are in the content: how a new event is matched, which no index knows yet."""
+        """Whether all words are in the content. Used for a new event, which is not in an index
+        yet."""
         if self.search is None:
             return True
         content = event.content.lower()
         return all(word in content for word in self.search.lower().split() if ":" not in word)
+
+    @property
+    def is_of_ids_alone(self) -> bool:
+        others = (self.authors, self.kinds, self.since, self.until, self.search)
+        return self.ids is not None and not self.tags and all(each is None for each in others)
 
     def has_author(self, pubkey: str) -> bool:
         return self.authors is None or pubkey in self.authors
@@ -88,7 +94,7 @@ class Filter:
 def parse_filter(value: object, *, may_search: bool = False) -> Filter:
     """The filter that a decoded JSON value describes.
 
-    A key that we do not know is refused: to pass over a constraint would answer another question.
+    An unknown key is refused: ignoring a condition would answer another question.
     """
     if type(value) is not dict:
         raise InvalidFilter("filter is not an object")
@@ -147,5 +153,6 @@ def _kinds(content: object) -> frozenset[int]:
 def _number(key: str, content: object) -> int:
     if type(content) is not int or content < 0:
         raise InvalidFilter(f"{key} is not a whole number")
-    # A later `until` or a larger `limit` means the same as the latest and the largest there is.
+    # A later `until` or a larger `limit` has the same meaning as the latest and the largest
+    # possible one.
     return min(content, MAX_CREATED_AT)

@@ -1,6 +1,6 @@
 """NIP-98: the `Authorization: Nostr …` header, an event by which a key signs one HTTP request.
 
-Pure: the request and the clock come in as arguments. What the key may do is decided elsewhere.
+Pure: the request and the time are arguments. The caller decides what the key may do.
 """
 
 import binascii
@@ -22,7 +22,7 @@ _SCHEME: Final = "nostr"
 
 
 class InvalidHttpAuth(ValueError):
-    """A header that authorizes nothing, or not this request: 401."""
+    """The header is malformed, or does not authorize this request: 401."""
 
 
 def authorized_key(
@@ -36,7 +36,7 @@ def authorized_key(
 ) -> str:
     """The public key (hex) that signed this very request.
 
-    `url` is absolute and has the query, as the client sees it. A body must be covered by the event.
+    `url` is absolute and has the query, as the client sees it. The event must cover the body.
     """
     event = parse_header(header)
     if event.kind != HTTP_AUTH_KIND:
@@ -44,12 +44,12 @@ def authorized_key(
     if abs(now - event.created_at) > seconds_apart:
         raise InvalidHttpAuth(f"created_at is more than {seconds_apart} seconds from now")
     if _value(event, "u") != url:
-        raise InvalidHttpAuth("the u tag is not the URL of this request")
+        raise InvalidHttpAuth("expected the URL of this request in the u tag")
     if _value(event, "method").upper() != method.upper():
-        raise InvalidHttpAuth("the method tag is not the method of this request")
+        raise InvalidHttpAuth("expected the method of this request in the method tag")
     if body or any(tag[:1] == ("payload",) for tag in event.tags):
         _check_payload(event, body)
-    # Last, because it costs the most.
+    # Last, because the check of the signature takes longest.
     try:
         verify(event)
     except InvalidEvent as error:
@@ -60,7 +60,7 @@ def authorized_key(
 def parse_header(header: str) -> Event:
     """The event in a header; its structure only."""
     if len(header) > HEADER_MAX:
-        raise InvalidHttpAuth(f"the header is longer than {HEADER_MAX} characters")
+        raise InvalidHttpAuth(f"expected a header of at most {HEADER_MAX} characters")
     scheme, _, encoded = header.strip().partition(" ")
     if scheme.lower() != _SCHEME:
         raise InvalidHttpAuth("expected the authorization scheme Nostr")
@@ -72,11 +72,12 @@ def parse_header(header: str) -> Event:
 
 def _check_payload(event: Event, body: bytes) -> None:
     if _value(event, "payload").lower() != sha256(body).hexdigest():
-        raise InvalidHttpAuth("the payload tag is not the SHA-256 of the body")
+        raise InvalidHttpAuth("expected the SHA-256 of the body in the payload tag")
 
 
 def _value(event: Event, name: str) -> str:
-    """The value of the one tag of this name. With two, each reader could see another."""
+    """The value of the only tag of this name. With two such tags, two readers could read different
+    values."""
     tags = [tag for tag in event.tags if tag[:1] == (name,)]
     if len(tags) != 1 or len(tags[0]) < 2:
         raise InvalidHttpAuth(f"expected one {name} tag with a value")

@@ -1,6 +1,7 @@
-"""What a kind number says about keeping an event, and the kinds that mean something to a relay."""
+"""The storage rule of each range of kinds, and the kinds with a meaning for a relay."""
 
 from enum import IntEnum, StrEnum
+from functools import lru_cache
 
 
 class Kind(IntEnum):
@@ -22,6 +23,9 @@ MAX_KIND = 65535
 # Readable only by the parties named in the event, once they have authenticated (NIP-42).
 PRIVATE_KINDS = frozenset({Kind.ENCRYPTED_DIRECT_MESSAGE.value, Kind.GIFT_WRAP.value})
 
+# No deletion removes these (NIP-09, NIP-62).
+UNDELETABLE_KINDS = frozenset({Kind.DELETION.value, Kind.REQUEST_TO_VANISH.value})
+
 
 class Keeping(StrEnum):
     """How a relay keeps an event of a kind (NIP-01)."""
@@ -32,6 +36,7 @@ class Keeping(StrEnum):
     EPHEMERAL = "ephemeral"
 
 
+@lru_cache(maxsize=4096)
 def keeping(kind: int) -> Keeping:
     if kind in (0, 3) or 10000 <= kind < 20000:
         return Keeping.REPLACEABLE

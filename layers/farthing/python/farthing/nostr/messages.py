@@ -1,7 +1,9 @@
-"""What clients send and relays answer (NIP-01, NIP-42, NIP-45), as values and as frames."""
+"""The messages of clients and relays (NIP-01, NIP-42, NIP-45), as values and as frames."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import orjson
@@ -24,7 +26,7 @@ class Prefix(StrEnum):
 
 
 class Refused(Exception):
-    """A request that the relay does not serve, in the protocol's own words."""
+    """The relay refuses the request. The message begins with one of the protocol's prefixes."""
 
     def __init__(self, prefix: Prefix, reason: str) -> None:
         super().__init__(f"{prefix}: {reason}")
@@ -32,7 +34,7 @@ class Refused(Exception):
 
 
 class InvalidMessage(ValueError):
-    """The frame carries no message that could be answered by id; a NOTICE is all there is."""
+    """The frame has no message with an id, so the only possible answer is a NOTICE."""
 
 
 class Verb(StrEnum):
@@ -52,19 +54,34 @@ _VERBS = {verb.value: verb for verb in Verb}
 
 @dataclass(frozen=True, slots=True)
 class ClientMessage:
-    """A verb and what followed it, not yet understood: each verb reads its own parts."""
+    """A verb and its parts before parsing. Each verb parses its own parts."""
 
     verb: Verb
     parts: Sequence[object]
+    # The frame that the message came in. It has no information beyond the other fields.
+    frame: str | bytes = field(default="", compare=False)
+
+    @property
+    def filters_text(self) -> str:
+        """The text after the subscription id, unchanged. Empty if it is hard to find."""
+        return filters_text(self.frame)
 
     def subscription_id(self) -> str:
         """The id that answers carry.
 
-        Raises InvalidMessage where there is none to answer to, and Refused where it breaks a rule.
+        Raises InvalidMessage if the message has no id, and Refused if the id breaks a rule.
         """
         if not self.parts or type(self.parts[0]) is not str:
             raise InvalidMessage(f"{self.verb} without a subscription id")
         return self.parts[0]
+
+    @property
+    def claimed_id(self) -> str:
+        """The event id that the answer to an EVENT or AUTH must name, even if the rest of the
+        message is invalid."""
+        body = self.parts[0] if self.parts else None
+        claimed = body.get("id") if isinstance(body, dict) else None
+        return claimed[:64] if isinstance(claimed, str) else ""
 
 
 def check_subscription_id(subscription_id: str) -> None:
@@ -76,13 +93,78 @@ def parse_message(frame: str | bytes) -> ClientMessage:
     try:
         value = orjson.loads(frame)
     except orjson.JSONDecodeError as error:
-        raise InvalidMessage("not JSON") from error
+        raise InvalidMessage("expected JSON") from error
     if type(value) is not list or not value or type(value[0]) is not str:
-        raise InvalidMessage("not an array that starts with a verb")
+        raise InvalidMessage("expected an array that starts with a verb")
     verb = _VERBS.get(value[0])
     if verb is None:
         raise InvalidMessage(f"unknown verb {value[0][:32]!r}")
-    return ClientMessage(verb, value[1:])
+    return ClientMessage(verb, value[1:], frame)
+
+
+# The parser reads ids that contain an escape.
+_BEFORE_FILTERS = re.compile(r'\s*\[\s*"REQ"\s*,\s*"[^"\\]*"\s*,').match
+
+
+def filters_text(frame: str | bytes) -> str:
+    """The unchanged filters of a REQ. The frame may be any other message."""
+    if not isinstance(frame, str) or not frame.endswith("]"):
+        return ""
+    found = _BEFORE_FILTERS(frame)
+    return frame[found.end() : -1] if found else ""
+
+
+def refusable_message(frame: str | bytes) -> ClientMessage | None:
+    """The verb and the id of a frame that `parse_message` refuses although its grammar is JSON's.
+    Such a frame has half of a surrogate pair, which no text can hold, a number such as 1e999, which
+    no float can hold, or a number of thousands of digits, or is nested too deep. The client waits
+    for an answer with its id."""
+    try:
+        value = json.loads(frame, parse_constant=_refuse_constant, parse_int=_unread)
+    except RecursionError:
+        return _message_at_the_front(frame)
+    except ValueError:
+        return None
+    if type(value) is not list or not value or not _is_text(value[0]):
+        return None
+    verb = _VERBS.get(value[0])
+    if verb is None:
+        return None
+    named = value[1] if len(value) > 1 else None
+    if isinstance(named, dict):
+        named = {"id": named["id"]} if _is_text(named.get("id")) else {}
+    return ClientMessage(verb, [named] if isinstance(named, dict) or _is_text(named) else [])
+
+
+# The verb, and the subscription id if there is one. The parser reads ids that contain an escape.
+_FRONT = re.compile(r'\s*\[\s*"([A-Z-]+)"\s*(?:,\s*("(?:[^"\\]|\\.)*"))?').match
+
+
+def _message_at_the_front(frame: str | bytes) -> ClientMessage | None:
+    """The verb and the id of a frame that is nested too deep for the parser."""
+    found = _FRONT(frame) if isinstance(frame, str) else None
+    verb = _VERBS.get(found[1]) if found else None
+    if found is None or verb is None:
+        return None
+    try:
+        named = json.loads(found[2]) if found[2] else None
+    except ValueError:
+        return None
+    return ClientMessage(verb, [named] if _is_text(named) else [])
+
+
+def _unread(_digits: str) -> int:
+    """Stands for a number: only texts are read, and Python refuses thousands of digits."""
+    return 0
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_text(value: object) -> bool:
+    """Whether the value is a string that can be sent back."""
+    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def _frame(*parts: object) -> str:
@@ -92,6 +174,12 @@ def _frame(*parts: object) -> str:
 def event_frame(subscription_id: str, event_json: str) -> str:
     """EVENT around an event that is JSON already: it is not parsed again on its way out."""
     return f'["EVENT",{orjson.dumps(subscription_id).decode()},{event_json}]'
+
+
+def event_frame_writer(subscription_id: str) -> Callable[[bytes], bytes]:
+    """Writes EVENTs of one subscription, each around an event's octets."""
+    start = f'["EVENT",{orjson.dumps(subscription_id).decode()},'.encode()
+    return lambda octets: b"%b%b]" % (start, octets)
 
 
 def ok(event_id: str, accepted: bool, message: str = "") -> str:

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from farthing.nostr.events import is_hex64
 from farthing.nostr.kinds import MAX_KIND
 
-# The NIP's own bound: bech32's 90 characters are too few for relays.
+# The limit of the NIP: bech32's limit of 90 characters is too small for relays.
 TEXT_MAX: Final = 5000
 
 _ALPHABET: Final = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
@@ -25,7 +25,7 @@ _SPECIAL, _RELAY, _AUTHOR, _KIND = range(4)
 
 
 class InvalidNip19(ValueError):
-    """Text that is no NIP-19 entity, or a value that cannot be put into one."""
+    """Text that is not a NIP-19 entity, or a value that cannot be encoded as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def encode(entity: Entity) -> str:
 
 
 def decode(text: str) -> Entity:
-    """The entity that the text names. TLV items of unknown types are passed over."""
+    """The entity in the text. TLV items of unknown types are skipped."""
     prefix, octets = _octets(text)
     match prefix:
         case "npub":
@@ -133,7 +133,7 @@ def decode(text: str) -> Entity:
 def parse_public_key(text: str) -> str:
     """The key (hex) that a person gave as npub, nprofile or 64 hexadecimal digits.
 
-    Whether a point of the curve has it is not checked.
+    Does not check that the key is the x-coordinate of a point.
     """
     if is_hex64(text.lower()):
         return text.lower()
@@ -267,7 +267,7 @@ def _polymod(digits: Iterable[int]) -> int:
 
 
 def _regroup(values: Iterable[int], width: int, into: int, *, pad: bool) -> list[int]:
-    """The same bits in groups of another width."""
+    """The bits, regrouped to another width."""
     bits = held = 0
     groups = []
     for value in values:

@@ -1,20 +1,22 @@
-"""Relay lists (NIP-65, kind 10002): where an author writes, and where an author reads."""
+"""Relay lists (NIP-65, kind 10002): the relays to which an author writes, and from which it
+reads."""
 
 from farthing.nostr.events import Event
 
 
 def write_relays(event: Event) -> list[str]:
-    """Where the author's own events are found."""
+    """The relays to which the author writes."""
     return _relays(event, "write")
 
 
 def read_relays(event: Event) -> list[str]:
-    """Where the author looks for events that mention it."""
+    """The relays from which the author reads events that mention it."""
     return _relays(event, "read")
 
 
 def _relays(event: Event, marker: str) -> list[str]:
-    """In the order of the list, each once. A relay without a marker is for both."""
+    """The relays with this marker, in the order of the list, each once. A relay without a marker is
+    for both."""
     return list(
         dict.fromkeys(
             tag[1]

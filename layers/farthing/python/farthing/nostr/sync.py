@@ -6,7 +6,7 @@ import orjson
 
 
 class SyncError(StrEnum):
-    """Why a sync ends: the document's codes."""
+    """The reason for the end of a sync: the codes of NIP-77."""
 
     RESULTS_TOO_BIG = "RESULTS_TOO_BIG"
     CLOSED = "CLOSED"
@@ -19,6 +19,6 @@ def neg_message(sync_id: str, octets: bytes) -> str:
 
 
 def neg_error(sync_id: str, reason: str, maximum: int | None = None) -> str:
-    """`maximum` goes with RESULTS_TOO_BIG."""
+    """A NEG-ERR frame. RESULTS_TOO_BIG also states the `maximum`."""
     more = () if maximum is None else (maximum,)
     return orjson.dumps(("NEG-ERR", sync_id, reason, *more)).decode()

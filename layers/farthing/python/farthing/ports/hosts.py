@@ -1,11 +1,12 @@
-"""Which hosts the agent may connect to. A peer or a followed agent names URLs, and without this
-check it could have us send requests into our own network.
+"""The hosts that the agent may connect to. Peers and followed agents name URLs. Without this check
+they could make us send requests into our own network.
 
 A name is resolved once, every address is checked, and the connection goes to a checked address: a
 second look-up could give another answer.
 """
 
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,8 +29,8 @@ class HostNotAllowed(ValueError):
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address can belong to a stranger's host: not private, loopback, link-local,
-    multicast or reserved, also where IPv6 carries an IPv4 address."""
+    """Whether an IP address can belong to a stranger's host: it is not private, loopback,
+    link-local, multicast or reserved. An IPv4 address inside an IPv6 address is checked as well."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
@@ -48,6 +49,20 @@ def _forms(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address
     return found or [address]
 
 
+def why_unreachable(error: OSError) -> str:
+    """The reason why a connection could not be opened, for the operator."""
+    match error:
+        case ConnectionRefusedError():
+            return "the connection was refused"
+        case socket.gaierror():
+            return "the host has no address"
+        case TimeoutError():
+            return "it took too long"
+        case ssl.SSLError():
+            return "its certificate is not valid"
+    return error.strerror or str(error) or type(error).__name__
+
+
 def is_literal(host: str) -> bool:
     """Whether a host is an IP address and not a name."""
     try:
@@ -63,7 +78,7 @@ def _resolve(host: str, port: int) -> list[AddressInfo]:
 
 @dataclass(frozen=True, slots=True)
 class HostRules:
-    """What the operator allows. `allow_private` is for test networks, and for commands whose user
+    """The rules of the operator. `allow_private` is for test networks, and for commands whose user
     has named the host. `only_encrypted` is for the cloud."""
 
     allow_private: bool = False
@@ -75,8 +90,8 @@ class HostRules:
             raise HostNotAllowed(f"expected https or wss, got {scheme}")
 
     def addresses(self, host: str, port: int) -> list[AddressInfo]:
-        """Where the host is. HostNotAllowed if any of its addresses is private; OSError if the
-        name leads nowhere."""
+        """The addresses of the host. Raises HostNotAllowed if any of them is private, and OSError
+        if the name does not resolve."""
         found = self.resolve(host.strip("[]"), port)
         if not found:
             raise OSError(f"{host} has no address")
@@ -87,7 +102,8 @@ class HostRules:
         return found
 
     def connect(self, host: str, port: int, timeout: float) -> socket.socket:
-        """A connection to the first checked address that answers, within the time for them all."""
+        """A connection to the first checked address that answers. The timeout is for all attempts
+        together."""
         trouble: OSError | None = None
         ends = time.monotonic() + timeout
         for family, kind, protocol, _, address in self.addresses(host, port):
@@ -105,5 +121,5 @@ class HostRules:
         raise trouble
 
 
-# For whoever types a command: the user has named the hosts.
+# For commands: the user has named the hosts.
 ANYWHERE = HostRules(allow_private=True)

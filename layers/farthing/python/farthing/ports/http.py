@@ -1,4 +1,4 @@
-"""HTTP as verbs know it: errors with their status, and the bearer token of a request.
+"""The parts of HTTP that verbs need: errors with their status, and the bearer token of a request.
 
 One place turns the errors into responses: `handlers.web.web_handler`.
 """
@@ -10,9 +10,10 @@ from typing import Any
 
 
 class HttpError(Exception):
-    """A request that is answered with an HTTP error. `more` goes into the problem document."""
+    """The request is answered with an HTTP error. `more` has further fields of the problem
+    document."""
 
-    scheme = "Bearer"  # by which a request is authorized, for whoever is answered 401
+    scheme = "Bearer"  # the authorization scheme that a 401 answer names
 
     def __init__(
         self, status: int, reason: str, more: Mapping[str, Any] = MappingProxyType({})
@@ -44,7 +45,7 @@ class Forbidden(HttpError):
 
 
 class PaymentRequired(HttpError):
-    """`offer` says what to pay and where."""
+    """`offer` has the amount to pay and the address for the payment."""
 
     def __init__(self, reason: str, offer: Mapping[str, Any]) -> None:
         super().__init__(402, reason, offer)
@@ -66,12 +67,12 @@ class TooLarge(HttpError):
 
 
 def bearer_token(authorization: str) -> str:
-    """The token of an Authorization header, empty where it has none."""
+    """The token in an Authorization header, or an empty text."""
     scheme, _, token = authorization.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def shows_token(authorization: str, token: str) -> bool:
-    """Whether a header shows this token. Nothing shows an empty one."""
+    """Whether a header has this token. Always false for an empty token."""
     shown = bearer_token(authorization).encode(errors="replace")
     return bool(token) and hmac.compare_digest(shown, token.encode())

@@ -1,10 +1,8 @@
-"""The port for metrics: numbers that an operator watches. Names are of the domain."""
+"""The port for metrics: numbers that an operator watches."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Protocol
-
-from farthing.ilp.packet import Code
 
 
 class Metric(StrEnum):
@@ -24,24 +22,18 @@ class Metric(StrEnum):
     FRAMES_TOO_LARGE = "FramesTooLarge", "Frames not sent because they are too large"
     CLIENTS_TOO_SLOW = "ClientsTooSlow", "Clients disconnected because they read too slowly"
     DELIVERIES_POSTPONED = "DeliveriesPostponed", "Clients not reached because the gateway is busy"
-    DELIVERIES_GIVEN_UP = "DeliveriesGivenUp", "Events not sent because it stayed busy for long"
+    DELIVERIES_GIVEN_UP = (
+        "DeliveriesGivenUp",
+        "Events not sent because the gateway stayed busy",
+    )
     CONNECTIONS_FORGOTTEN = "ConnectionsForgotten", "Connections found gone while sending"
-    INTERNAL_ERRORS = "InternalErrors", "Errors that nobody but the operator can mend"
+    INTERNAL_ERRORS = "InternalErrors", "Errors that only the operator can mend"
     PACKETS_FULFILLED = "PacketsFulfilled", "ILP packets fulfilled"
     PACKETS_REJECTED = "PacketsRejected", "ILP packets rejected, by reject code"
     PACKET_MILLISECONDS = "PacketMilliseconds", "Time from an ILP packet to its answer"
     REVENUE = "Revenue", "Amount paid to us, overpayment included, in units of the asset"
     PRICE = "Price", "Amount that we asked for what was paid, in units of the asset"
     HOLDS_RELEASED = "HoldsReleased", "Holds of expired packets that were released"
-
-
-# Peers may send any reject code. Each makes a metric or a series of its own, so only ILPv4's count.
-OTHER_CODE = "Other"
-_CODES = frozenset(Code)
-
-
-def known_code(code: str) -> str:
-    return code if code in _CODES else OTHER_CODE
 
 
 def metric_namespace(prefix: str) -> str:
@@ -51,12 +43,13 @@ def metric_namespace(prefix: str) -> str:
 
 class Meter(Protocol):
     def count(self, metric: Metric, number: int = 1, code: str = "") -> None:
-        """Add to a metric. `code` splits it by an ILP reject code."""
+        """Add to a metric. `code` splits it by an ILP reject code; the codes
+        that ILPv4 does not know are counted together."""
         ...
 
     def totals(self) -> Mapping[str, int]:
-        """What was counted since the start, where that is kept: `PacketsRejected.F04` for a code.
-        In the cloud CloudWatch has it."""
+        """The counts since the start, such as `PacketsRejected.F04`. Empty in the cloud, where
+        CloudWatch has the counts."""
         ...
 
 

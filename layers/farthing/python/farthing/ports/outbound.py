@@ -12,12 +12,12 @@ log = logging.getLogger("farthing")
 
 _PORTS = {"http": 80, "https": 443}
 _WAITS = (0.1, 0.3, 0.9, 2.7)  # seconds between attempts
-# A peer may not know its own request before it has our 202, and answers a callback with these.
+# Statuses of a peer that does not recognise the callback yet, because it has not received our 202.
 _NOT_YET = frozenset({404, 408, 409, 425, 429})
 
 
 class OutboundFailed(Exception):
-    """No answer: the other side is not there, or not in time."""
+    """No answer came: the other side cannot be reached, or is too slow."""
 
 
 class OutboundTimeout(OutboundFailed):
@@ -39,14 +39,14 @@ class Outbound(Protocol):
     ) -> Response: ...
 
     def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
-        """Bring a reply to the peer that asked for it, after our response to that peer where that
-        is possible. It is tried again while it is not taken, for so many seconds."""
+        """Send a reply to the peer that asked for it, if possible after our response to that peer.
+        Tries again for `seconds` until the peer accepts the reply."""
         ...
 
 
 def side_by_side(outbound: Outbound, calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Calls that each send a request, at the same time where the outbound port can; results in
-    their order. A call must not raise."""
+    """Run calls that each send a request, at the same time if the port can. The results are in the
+    order of the calls. A call must not raise."""
     together = getattr(outbound, "side_by_side", None)
     if together is None or len(calls) < 2:
         return [call() for call in calls]
@@ -56,15 +56,15 @@ def side_by_side(outbound: Outbound, calls: Sequence[Callable[[], T]]) -> list[T
 
 class NoOutbound:
     def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
-        raise OutboundFailed("this agent sends no requests")
+        raise OutboundFailed("this agent has no outbound connection")
 
     def call_back(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> None:
         pass
 
 
 class CallbackAttempts:
-    """The attempts to bring a reply to a callback: for each, how long to wait before it and how
-    long it may take. They end when the reply is taken or refused for good, or the time is up."""
+    """The attempts to send a reply to a callback: for each, the pause before it and its time limit.
+    They end when the reply is accepted or finally refused, or when the time is up."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -87,25 +87,25 @@ class CallbackAttempts:
         self._trouble = str(error)
 
     def report(self) -> None:
-        """Say so where the reply was not taken. The peer can ask again, with the same Request-Id,
-        and gets the same reply."""
+        """Log a reply that the peer has not accepted. The peer can ask again with the same
+        Request-Id, and gets the same reply."""
         if self._trouble:
-            log.warning("a callback was not taken", extra={"reason": self._trouble})
+            log.warning("a peer did not accept a callback", extra={"reason": self._trouble})
 
 
 def check_registered(url: str, endpoint: str) -> None:
-    """Refuse a URL that a peer names unless it is on the peer's registered host.
+    """Refuse a peer's URL that is not on the peer's registered host.
 
-    Otherwise a peer could have us send requests to any place that we can reach.
+    Otherwise a peer could make us send requests to any host that we can reach.
     """
     origin = origin_of(url)
     if origin is None or origin != origin_of(endpoint):
-        raise NotRegistered("not on the peer's registered host")
+        raise NotRegistered("expected a URL on the peer's registered host")
 
 
 def origin_of(url: str) -> tuple[str, str, int] | None:
-    """Scheme, host and port of a plain HTTP URL; None for one that two readers could take for two
-    places: with a user's name, a backslash, white space or anything else beyond ASCII."""
+    """Scheme, host and port of a plain HTTP URL. None for a URL that two parsers could read
+    differently: with a user name, a backslash, white space or a character outside ASCII."""
     if not (url.isascii() and url.isprintable()) or " " in url or "\\" in url:
         return None
     try:

@@ -1,30 +1,31 @@
-"""The port through which recipients of an event are left to later calls: those that one call has no
-time for, and those that could not be reached just now."""
+"""The port that leaves recipients of an event to later calls: those that one call has no time for,
+and those that could not be reached."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
 class Part(NamedTuple):
-    """Some of an event's recipients, by the places at which their subscriptions stand."""
+    """Some recipients of an event, by the places of their subscriptions."""
 
-    destination: str  # the kind of destination that they are
-    event: str  # as JSON: an ephemeral event is stored nowhere
+    destination: str  # the kind of destination
+    event: str  # as JSON, because an ephemeral event is not stored
     places: Sequence[str]
     attempt: int = 0  # how often these recipients could not be reached
 
 
 class RecipientQueue(Protocol):
-    # Recipients that one call serves by itself, and that one part has at most.
+    # The largest number of recipients that one call serves itself, and of one part.
     most_at_once: int
 
     def put(self, parts: Sequence[Part]) -> None:
-        """Have each part delivered by a call of its own, soon; later after a failed attempt."""
+        """Have each part delivered by a call of its own: at once, or after a failed attempt with a
+        delay."""
         ...
 
 
 class NoRecipientQueue:
-    """One machine serves all recipients at once, and none of them waits for a gateway."""
+    """For one machine, which serves all recipients at once without a gateway."""
 
     most_at_once = 2**63
 

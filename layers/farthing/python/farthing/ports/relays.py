@@ -1,7 +1,7 @@
-"""The port for other relays, which we talk to as a client of theirs: read, follow the changes,
-reconcile, publish. Nothing that comes back is checked.
+"""The port for other relays, of which this agent is a client: read, follow the changes, reconcile,
+publish. The port does not check the events that come back.
 
-What a relay may cost is bounded: `ReadLimits` for one answer, an `Allowance` for many.
+Reading is limited: by `ReadLimits` for one answer, by an `Allowance` for many.
 """
 
 import time
@@ -17,19 +17,27 @@ Filter = Mapping[str, Any]
 
 
 class RelayFailed(Exception):
-    """The relay cannot be reached, or does not answer as a relay does."""
+    """The relay cannot be reached, or breaks the protocol."""
 
 
 class RelayRefused(RelayFailed):
-    """The relay answers that it will not do what it was asked."""
+    """The relay has refused the request."""
+
+
+class TooMuchAsked(RelayRefused):
+    """The relay would answer a smaller request, for example one for a shorter period."""
 
 
 class AllowanceSpent(RelayFailed):
-    """The relay has sent as much as it may for now."""
+    """The relay has used up its allowance for now."""
+
+
+class TimeSpent(RelayFailed):
+    """The time for reading relays is over for now."""
 
 
 class ReadLimits(NamedTuple):
-    """What one answer of a relay may cost us."""
+    """The limits of one answer of a relay."""
 
     events: int
     octets: int  # of all frames together
@@ -37,8 +45,9 @@ class ReadLimits(NamedTuple):
 
 
 class Allowance:
-    """Events and octets that may be read in a window of time. One allowance may stand behind
-    another: a relay has its own, and all relays together have one."""
+    """Events and octets that may be read in a window of time, and seconds after which nothing may
+    be read any more. One allowance may stand behind another: a relay has its own, and all relays
+    together have one. `spent` tells of which of them nothing is left."""
 
     def __init__(
         self,
@@ -46,13 +55,17 @@ class Allowance:
         octets: int,
         *,
         window_seconds: float = float("inf"),
+        seconds: float = float("inf"),
         behind: "Allowance | None" = None,
         clock: Callable[[], float] = time.monotonic,
+        spent: str = "the relay has sent as much as it may for now",
     ) -> None:
+        self._spent = spent
         self._most = (events, octets)
         self._window_seconds = window_seconds
         self._behind = behind
         self._clock = clock
+        self._over = clock() + seconds
         self._lock = Lock()
         self._renew()
 
@@ -61,27 +74,37 @@ class Allowance:
         self._ends = self._clock() + self._window_seconds
 
     def spend(self, events: int, octets: int) -> None:
-        """AllowanceSpent where there is no more."""
+        """Use a part of the allowance. Raises AllowanceSpent if it is exceeded, and TimeSpent when
+        its time is over."""
+        if self._clock() >= self._over:
+            raise TimeSpent("expected the relay to finish in the time for reading relays")
         with self._lock:
             if self._clock() >= self._ends:
                 self._renew()
             self._events -= events
             self._octets -= octets
             if self._events < 0 or self._octets < 0:
-                raise AllowanceSpent("the relay has sent as much as it may for now")
+                raise AllowanceSpent(self._spent)
         if self._behind is not None:
             self._behind.spend(events, octets)
 
     @property
-    def is_spent(self) -> bool:
+    def is_over(self) -> bool:
+        """Whether its time is over."""
+        return self._clock() >= self._over or (self._behind is not None and self._behind.is_over)
+
+    def check(self) -> None:
+        """Raises AllowanceSpent if nothing is left."""
         with self._lock:
-            spent = self._clock() < self._ends and (self._events <= 0 or self._octets <= 0)
-        return spent or (self._behind is not None and self._behind.is_spent)
+            if self._clock() < self._ends and (self._events <= 0 or self._octets <= 0):
+                raise AllowanceSpent(self._spent)
+        if self._behind is not None:
+            self._behind.check()
 
 
 class Numbered(NamedTuple):
-    """One message of a changes feed (NIP-CF): an event and its number; or, without an event, the
-    end of what is stored, with the number to go on from."""
+    """One message of a changes feed (NIP-CF): an event and its number. Without an event, it is the
+    end of the stored events, with the number to continue from."""
 
     number: int
     event: Any = None
@@ -89,7 +112,7 @@ class Numbered(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What a relay said to an EVENT."""
+    """A relay's answer to an EVENT."""
 
     accepted: bool
     message: str
@@ -107,7 +130,7 @@ class RelaySession(Protocol):
         ...
 
     def changes(self, filter: Filter, since: int) -> Iterator[Numbered]:
-        """Stored events above a number, and the end of them (NIP-CF)."""
+        """Stored events above a number, then the message at their end (NIP-CF)."""
         ...
 
     def reconcile(self, filter: Filter, ours: "SealedVector") -> Iterator[str]:
@@ -117,11 +140,12 @@ class RelaySession(Protocol):
     def subscribe(
         self, name: str, filters: Sequence[Filter], take: Callable[[Any], object]
     ) -> None:
-        """Have `take` called with each event of a subscription, whenever frames are read."""
+        """Open a subscription. `take` is called with each of its events, whenever frames are
+        read."""
         ...
 
     def wait(self) -> None:
-        """Read frames for a moment, for the sake of subscriptions."""
+        """Read frames for a moment, so that subscriptions get their events."""
         ...
 
     def publish(self, event: Mapping[str, Any]) -> Published:
@@ -142,12 +166,12 @@ class Relays(Protocol):
     def session(
         self, url: str, allowance: Allowance, seconds: float
     ) -> AbstractContextManager[RelaySession]:
-        """A connection. No answer may take longer than so many seconds. RelayFailed, here and from
-        everything that the session does, where the relay fails."""
+        """Open a connection. No answer may take longer than `seconds`. Opening and every use of the
+        session raise RelayFailed if the relay fails."""
         ...
 
     def information(self, url: str, seconds: float) -> Mapping[str, Any]:
-        """The relay information document (NIP-11). RelayFailed where there is none."""
+        """The relay information document (NIP-11). Raises RelayFailed if there is none."""
         ...
 
 

@@ -1,5 +1,5 @@
-"""The port for full-text search (NIP-50). One machine has an index; a deployment has none unless
-somebody brings one, and then the relay does not say that it can search."""
+"""The port for full-text search (NIP-50). One machine has an index. A deployment has none, and its
+relay information document does not list NIP-50."""
 
 from typing import Protocol
 
@@ -9,8 +9,8 @@ class Search(Protocol):
     def is_on(self) -> bool: ...
 
     def find(self, text: str, most: int) -> list[str]:
-        """Ids of events whose content has all the words, the best matches first. What has been
-        deleted since may be among them."""
+        """Ids of events whose content has all the words, best matches first. Some of these events
+        may be deleted meanwhile."""
         ...
 
 

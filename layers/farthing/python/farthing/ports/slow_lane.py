@@ -1,22 +1,21 @@
-"""The port through which a large request waits for its turn, so that small ones are not kept
-waiting. In the cloud every request has a container of its own, and nobody has to wait."""
+"""The port in which a large request waits for its turn, so that small requests need not wait. In
+the cloud no request waits, because each has a container of its own."""
 
 from typing import Protocol
 
 
 class SlowLane(Protocol):
-    """A caller that enters also leaves."""
+    """Every caller that enters must leave."""
 
     def enter(self, seconds: float) -> bool:
-        """Wait for a place, for so long at most. False if there was none: then there is nothing to
-        leave."""
+        """Wait for a place, at most for `seconds`. False if there was none: then do not leave."""
         ...
 
     def leave(self) -> None: ...
 
 
-class OpenRoad:
-    """A lane in which everybody has a place at once."""
+class NoSlowLane:
+    """For the cloud, where every request gets a place at once."""
 
     def enter(self, seconds: float) -> bool:
         del seconds

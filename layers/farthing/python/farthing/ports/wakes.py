@@ -1,5 +1,6 @@
-"""The port through which a paid subscription is woken: soon after, somebody delivers to it what it
-has not had yet. A wake may come twice, and never too often: whoever delivers looks for itself."""
+"""The port that wakes a paid subscription: soon after a wake, a worker delivers the events that the
+subscription has not received. A wake may come twice, because the worker finds out itself what to
+deliver."""
 
 from typing import Protocol
 
@@ -8,24 +9,24 @@ import orjson
 
 class Wakes(Protocol):
     def wake(self, owner: str, subscription_id: str, delay: float = 0.0) -> None:
-        """Have a subscription served, so many seconds from now."""
+        """Deliver to a subscription after `delay` seconds."""
         ...
 
 
 class NoWakes:
-    """An agent that never delivers by push."""
+    """For an agent that never delivers by push."""
 
     def wake(self, owner: str, subscription_id: str, delay: float = 0.0) -> None:
         pass
 
 
 def write_wake(owner: str, subscription_id: str) -> str:
-    """A wake as a message of a queue."""
+    """A wake as a message for the queue."""
     return orjson.dumps([owner, subscription_id]).decode()
 
 
 def read_wake(body: str) -> tuple[str, str]:
-    """Raises ValueError for what is no wake."""
+    """The owner and id in a wake. Raises ValueError for any other text."""
     wake = orjson.loads(body)
     if type(wake) is not list or len(wake) != 2 or not all(type(each) is str for each in wake):
         raise ValueError("expected an owner and the id of a subscription")

@@ -1,1 +1,1 @@
-"""The relay's verbs, one a module. They know nothing of AWS, and hold every rule of the relay."""
+"""The relay's verbs, one in each module, with all rules of the relay. No module depends on AWS."""

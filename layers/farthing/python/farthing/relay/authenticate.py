@@ -1,4 +1,4 @@
-"""AUTH (NIP-42): a client proves which key it holds."""
+"""AUTH (NIP-42): a client proves that it holds a key."""
 
 from urllib.parse import urlsplit
 
@@ -7,7 +7,6 @@ from farthing.nostr.events import Event, InvalidEvent, parse_event, verify
 from farthing.nostr.kinds import Kind
 from farthing.nostr.messages import ClientMessage, Prefix, Refused, ok
 from farthing.relay.caller import Caller
-from farthing.relay.publish import claimed_id
 from farthing.store.sessions import Connection
 
 _FRESH_SECONDS = 600
@@ -20,9 +19,9 @@ def auth(agent: Agent, caller: Caller, message: ClientMessage) -> str:
         connection = caller.arrive()
         _check(agent, connection, event)
     except InvalidEvent as error:
-        return ok(claimed_id(message), False, f"{Prefix.INVALID}: {error}")
+        return ok(message.claimed_id, False, f"{Prefix.INVALID}: {error}")
     except Refused as refused:
-        return ok(claimed_id(message), False, str(refused))
+        return ok(message.claimed_id, False, str(refused))
     agent.sessions.authenticate(connection, event.pubkey)
     return ok(event.id, True)
 
@@ -32,17 +31,17 @@ def _check(agent: Agent, connection: Connection, event: Event) -> None:
     if len(connection.pubkeys | {event.pubkey}) > most:
         raise Refused(Prefix.RESTRICTED, f"more than {most} keys on one connection")
     if event.kind != Kind.CLIENT_AUTH:
-        raise Refused(Prefix.INVALID, "AUTH takes an event of kind 22242")
+        raise Refused(Prefix.INVALID, "expected an event of kind 22242")
     if abs(event.created_at - agent.now) > _FRESH_SECONDS:
-        raise Refused(Prefix.INVALID, "created_at is not now")
+        raise Refused(Prefix.INVALID, "expected the present time as created_at")
     if not connection.challenge or event.first_value("challenge") != connection.challenge:
-        raise Refused(Prefix.INVALID, "challenge is not the one that was sent")
+        raise Refused(Prefix.INVALID, "expected the challenge that was sent")
     if _host(event.first_value("relay") or "") not in _own_hosts(agent, connection):
-        raise Refused(Prefix.INVALID, "relay is another one")
+        raise Refused(Prefix.INVALID, "expected the URL of this relay in the relay tag")
 
 
 def _own_hosts(agent: Agent, connection: Connection) -> set[str]:
-    """The host we are known by; where none is set, the one that the client asked for."""
+    """Our host in the settings, or else the host of the client's request."""
     configured = _host(agent.settings.relay_url)
     return {configured} if configured else {_host(f"ws://{connection.host}")}
 

@@ -1,4 +1,4 @@
-"""Who sent a message: the connection, when it was sent, and whether it may go on asking."""
+"""The sender of a message: its connection, the time of the message, and its rate limit."""
 
 import threading
 from dataclasses import dataclass, field
@@ -12,56 +12,59 @@ _WINDOW_SECONDS = 10
 
 
 class MarkedAether(Exception):
-    """A message of Nostr's on a connection that is marked as Aether."""
+    """A Nostr message on a connection that is marked as Aether."""
 
 
 @dataclass
 class Caller:
     """One message's sender.
 
-    `arrive` counts the message and reads the connection in one request. A verb calls it next to its
-    first other request, so that it costs no round trip of its own.
+    `arrive` counts the message and reads the connection in one request. A verb calls it in parallel
+    with its first other request, so that it adds no round trip.
     """
 
     agent: Agent
     connection_id: str
-    time_ms: int  # when the gateway took the message: decides which of two came later
+    time_ms: int  # when the gateway received the message: decides which of two is later
     host: str = ""
     ip: str | None = None
-    # Whether the message is one of Nostr's. On a connection that is marked as Aether there is none.
+    # Whether the message is a Nostr message. A connection that is marked as Aether allows none.
     speaks_nostr: bool = True
     _connection: Connection | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def arrive(self) -> Connection:
-        """The connection as it is. Raises Refused when it sends faster than allowed, and
-        MarkedAether for a message of Nostr's on a connection that has none."""
+        """Count the message and read the connection. Raises Refused if the client exceeds its rate,
+        and MarkedAether for a Nostr message on a connection that is marked as Aether."""
+        connection = self.visit()
+        if self.speaks_nostr and connection.is_aether:
+            raise MarkedAether
+        self._check_rate(connection)
+        return connection
+
+    def visit(self) -> Connection:
+        """The connection, whose message is counted. Whether it may send one is for `arrive`."""
         with self._lock:
             if self._connection is None:
                 self._connection = self.agent.sessions.visit(self.connection_id, self._now)
                 self._begin_window(self._connection)
-        if self.speaks_nostr and self._connection.is_aether:
-            raise MarkedAether
-        self._check_rate(self._connection)
-        return self._connection
+            return self._connection
 
     @property
     def is_hasty(self) -> bool:
-        """Whether it may well be refused, so that what costs anything waits for `arrive`."""
+        """Whether the message will probably be refused. If so, `arrive` must come before any costly
+        work."""
         return fast_senders(self.agent).is_known(self.connection_id, self._now)
 
     @property
     def _now(self) -> int:
         return self.time_ms // 1000
 
-    @property
-    def has_arrived(self) -> bool:
-        return self._connection is not None
-
     def _begin_window(self, connection: Connection) -> None:
-        """Now and then count from anew; what is over the rate so far is carried along."""
+        """Begin a new window of counting from time to time. The excess so far is carried over."""
         limited = self.agent.settings.requests_per_second > 0
-        # Also when the clock was set back: no time would pass until it had caught up.
+        # Also if the clock was set back: otherwise no time would pass until the clock has caught
+        # up.
         if limited and not 0 <= self._now - connection.base_time < _WINDOW_SECONDS:
             spent = connection.messages - self._excess(connection)
             self.agent.sessions.rebase(connection.id, spent, self._now)
@@ -74,12 +77,14 @@ class Caller:
 
     def _check_rate(self, connection: Connection) -> None:
         settings = self.agent.settings
-        excess = self._excess(connection)
-        if settings.requests_per_second and 2 * excess > settings.request_burst:
-            fast_senders(self.agent).note(self.connection_id, self._now)
-        if not settings.requests_per_second or excess <= settings.request_burst:
+        if not settings.requests_per_second:
             return
-        if excess > 2 * settings.request_burst:  # told often enough
+        excess = self._excess(connection)
+        if 2 * excess > settings.request_burst:
+            fast_senders(self.agent).note(self.connection_id, self._now)
+        if excess <= settings.request_burst:
+            return
+        if excess > 2 * settings.request_burst:  # the client was told often enough
             self.agent.connections.close(self.connection_id)
         raise Refused(
             Prefix.RATE_LIMITED, f"at most {settings.requests_per_second} messages a second"

@@ -1,9 +1,9 @@
-"""CHANGES (NIP-CF): stored events by their numbers, and then live, in order, each once.
+"""CHANGES (NIP-CF): stored events by number, then live events, in order and each once.
 
 One caller at a time serves a live subscription and holds its cursor: first the handler of the
-request, then the handlers of new entries. A caller that finds the cursor held notes in it that
-there is more to send, and the holder looks for such notes before it lets the cursor go. So no entry
-is left out, sent twice or sent out of order.
+request, then the handlers of new entries. A caller that finds the cursor held marks it: there is
+more to send. The holder checks this mark before it releases the cursor. So no entry is left out,
+sent twice or sent out of order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,9 +34,9 @@ from farthing.store.cursors import Cursor, Lease
 from farthing.store.subscriptions import CHANGES, Subscription, request_order
 
 _AT_ONCE = 100
-# Above this many authors the log itself is read, and authors are told apart on its entries.
+# With more authors than this, the whole log is read, and its entries are filtered by author.
 _MOST_AUTHOR_LISTS = 100
-# Longer than any handler lives: a cursor that is still held then was left by a crash.
+# Longer than the life of any handler: a cursor that is held longer was left by a crash.
 _LEASE_MS = 60_000
 
 
@@ -55,9 +55,9 @@ def changes(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
         answer = _go_live if wanted.live else _answer_once
         return answer(agent, caller, subscription, wanted)
     except Overtaken:
-        return None  # the later message is answered, and that answer is the one that counts
+        return None  # a later message replaces this one, and only the later one is answered
     except Exception as error:
-        # The client is about to be told ERR: nothing may come after that.
+        # ERR is about to be sent: no entry may come after it.
         agent.subscriptions.unsubscribe(caller.connection_id, subscription_id, order + 1, agent.now)
         if isinstance(error, InvalidFilter):
             return changes_error(subscription_id, "invalid filter")
@@ -76,7 +76,7 @@ def _parse(agent: Agent, message: ClientMessage) -> ChangesFilter:
 def _answer_once(
     agent: Agent, caller: Caller, subscription: Subscription, wanted: ChangesFilter
 ) -> str | None:
-    # An open subscription of this id ends, as with any request: two would mix up their numbers.
+    # An open subscription with this id ends, as with any request: two would mix up their numbers.
     connection, in_force = agent.engine.together(
         caller.arrive,
         lambda: agent.subscriptions.unsubscribe(
@@ -94,7 +94,7 @@ def _answer_once(
 def _go_live(
     agent: Agent, caller: Caller, subscription: Subscription, wanted: ChangesFilter
 ) -> str | None:
-    # Held from before the first moment at which anyone could bring an entry.
+    # The cursor is held before another caller could send an entry.
     cursor: Cursor
     _, cursor = agent.engine.together(
         caller.arrive,
@@ -113,7 +113,7 @@ def _go_live(
 
 
 def push(agent: Agent, subscription: Subscription) -> None:
-    """Send a live subscription what it has not had yet."""
+    """Send a live subscription the entries that it has not received yet."""
     while (cursor := agent.cursors.take(subscription, _lease(agent))) is not None:
         answer = _Answer(agent, subscription, cursor.number, live=True)
         try:
@@ -124,7 +124,7 @@ def push(agent: Agent, subscription: Subscription) -> None:
             if not answer.send_rest():
                 return
         except Exception:
-            # For whoever tries again, from behind what has gone out.
+            # The next attempt continues behind the last entry sent.
             agent.cursors.leave(subscription, cursor._replace(number=answer.reached))
             raise
         told = agent.cursors.leave(subscription, cursor._replace(number=answer.reached))
@@ -135,7 +135,8 @@ def push(agent: Agent, subscription: Subscription) -> None:
 def _push_each(
     agent: Agent, wanting: Sequence[tuple[Event, Subscription]]
 ) -> Sequence[tuple[Event, str]]:
-    """What each subscription gets is read from the log: the events only tell whom to serve."""
+    """Serve the subscriptions that match the events. The entries themselves are read from the
+    log."""
     interested = {
         (subscription.connection_id, subscription.id): subscription for _, subscription in wanting
     }
@@ -143,11 +144,11 @@ def _push_each(
     for subscription in interested.values():
         try:
             push(agent, subscription)
-        except Exception as failure:  # the others do not wait for this one
+        except Exception as failure:  # a failure does not stop the other subscriptions
             failures.append(failure)
     if failures:
-        raise ExceptionGroup("not every subscription has got its entries", failures)
-    return ()  # where one cannot be sent to now, its cursor says how far it is
+        raise ExceptionGroup("some live subscriptions did not receive their entries", failures)
+    return ()  # an unreachable subscription's cursor keeps its position
 
 
 LIVE_CHANGES = Destination(
@@ -166,7 +167,8 @@ def _lease(agent: Agent) -> Lease:
 class _Answer:
     """Entries on their way to one subscription.
 
-    `last` is the log's maximum as it began, and `reached` the number up to which all has been sent.
+    `last` is the log's highest number at the beginning, and `reached` the number up to which all
+    entries were sent.
     """
 
     def __init__(
@@ -180,8 +182,8 @@ class _Answer:
         self.reached = since
 
     def begin(self, pubkeys: frozenset[str]) -> Effort:
-        """Take the snapshot that is sent, for someone authenticated as these keys. What it costs
-        ends with the answer."""
+        """Take the snapshot to send, for a client that is authenticated as these keys. The returned
+        effort must be closed with the answer."""
         self._pubkeys = pubkeys
         self._scanned = 0
         self._effort = Effort(self._agent, self._agent.settings.changes_seconds)
@@ -189,7 +191,7 @@ class _Answer:
         return self._effort
 
     def send(self, limit: int | None) -> str | None:
-        """Send what is in the log; the EOSE that ends it, None if the client is gone."""
+        """Send the entries of the log. Returns the final EOSE, or None if the client is gone."""
         most = None if limit is None else min(limit, self._agent.settings.max_limit)
         sent, last_sent = 0, self._since
         for some in self._batches():
@@ -207,14 +209,16 @@ class _Answer:
         return changes_eose(self._subscription.id, self.last, at)
 
     def _is_enough(self, number: int) -> bool:
-        """Whether the answer has cost what it may, with entries left behind this number."""
+        """Whether the answer has reached its limit of cost while entries behind this number are
+        left."""
         if number >= self.last:
             return False
         too_long = self._scanned >= self._agent.settings.max_scan
         return too_long or self._effort.is_over_time or not self._may_go_on()
 
     def _may_go_on(self) -> bool:
-        """Whether a large answer has its turn; a client goes on later from where it ended."""
+        """Whether a large answer gets a place in the slow lane. If not, the client continues later
+        from the end of the answer."""
         if self._live or self._scanned < self._agent.settings.light_scan:
             return True
         try:
@@ -247,13 +251,13 @@ class _Answer:
             yield some
 
     def _frames(self, entries: Sequence[Change]) -> list[tuple[int, str]]:
-        """(number, frame) of those that match and are still stored."""
+        """(number, frame) of the entries whose events match and are still stored."""
         wanted = [entry for entry in entries if self._may_match(entry)]
         stored = self._agent.events.get_many(entry.id for entry in wanted)
         frames = []
         for entry in wanted:
             event = stored.get(entry.id)
-            if event is None:  # deleted or replaced since
+            if event is None:  # deleted or replaced meanwhile
                 continue
             if self._filter.tags and not self._filter.matches_tags(event.event):
                 continue
@@ -270,10 +274,13 @@ class _Answer:
         return filter.authors is None or entry.pubkey in filter.authors
 
     def post(self, frame: str) -> bool:
-        """One by one: where a post fails it is known how far the ones before have come."""
+        """Post one frame. Frames are posted one by one, so that after a failure the last position
+        is known."""
         agent, connection_id = self._agent, self._subscription.connection_id
         delivery = agent.connections.post_in_order(connection_id, [frame], live=self._live)
         settle_deliveries(agent, [(connection_id, delivery)])
-        if delivery is Delivery.BUSY:  # told to who asked; a live feed goes on from here later
+        if (
+            delivery is Delivery.BUSY
+        ):  # a REQ's client is told; a live feed continues from here later
             raise Refused(Prefix.ERROR, BUSY)
         return delivery not in (Delivery.GONE, Delivery.SLOW)

@@ -9,9 +9,9 @@ from farthing.nostr.messages import (
     closed,
 )
 from farthing.nostr.messages import count as count_frame
+from farthing.relay.asked import parse_filters
 from farthing.relay.caller import Caller
 from farthing.relay.effort import Effort
-from farthing.relay.subscribe import parse_filters
 from farthing.relay.visibility import check_readable, visible_to
 from farthing.store.planner import ScanTooLong
 

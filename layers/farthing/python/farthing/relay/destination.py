@@ -1,11 +1,11 @@
-"""Destinations: where a subscription delivers. Fan-out finds the subscriptions that want an event;
-the destination owns their frames and sends them.
+"""Destinations of subscriptions. Fan-out finds the subscriptions that match an event; the
+destination makes their frames and sends them.
 
 To add a kind of destination:
 
-1. Give it an `Index`: the space of its events, the table that its hints stand in, and a mark of its
-   own. A destination that outlives the process, such as an ILP address, names a durable table.
-   Its subscriptions are written with the hints that `Index.hints` names.
+1. Give it an `Index`: the space of its events, the table of its hints, and its own mark. A
+   destination that outlives the process, such as an ILP address, names a durable table. Its
+   subscriptions are written with the hints that `Index.hints` names.
 2. Write `open_at`, which reads the subscriptions that hints name, and `deliver`, which sends.
 3. Add a `Destination` to the one list in `relay/destinations.py`.
 
@@ -26,8 +26,8 @@ from farthing.store.subscription_index import Index, S
 class Source(Enum):
     """When a destination gets an event."""
 
-    STORED = auto()  # as soon as it is stored, or has come where it is not stored
-    NUMBERED = auto()  # when it has its number in the log of its space
+    STORED = auto()  # as soon as the event is stored; an ephemeral event as soon as it has come
+    NUMBERED = auto()  # when the event has its number in the log of its space
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,24 +35,26 @@ class Destination(Generic[E, S]):
     name: str
     source: Source
     index: Index[E]
-    # The subscriptions that are open at the places that hints name; others are left out.
+    # Reads the open subscriptions at the places that hints name. Closed ones are left out.
     open_at: Callable[[Agent, Collection[str]], Mapping[str, S]]
-    # Bring events to the subscriptions that want them. One that cannot be reached does not keep
-    # the others from theirs; what is raised has everything brought once more, later. What is
-    # returned is (event, place) of those that are to be tried again, alone.
+    # Delivers events to the matching subscriptions. An unreachable subscription does not stop the
+    # others. An exception makes the whole delivery run again later. Returns (event, place) of the
+    # deliveries that alone must be tried again.
     deliver: Callable[[Agent, Sequence[tuple[E, S]]], Sequence[tuple[E, str]]]
-    # Whether an event's subscriptions are served in parts, by calls of their own, where they are
-    # more than one call can serve.
+    # Whether an event with more subscriptions than one call can serve is delivered in parts, by
+    # separate calls.
     in_parts: bool = False
+    # The last change of the stream that a subscription found among the stored events. 0: unknown.
+    opened_after: Callable[[S], int] = lambda _subscription: 0
 
     def wanting(self, agent: Agent, events: Sequence[E]) -> list[tuple[E, S]]:
-        """Each event with each open subscription that wants it."""
+        """Each event with each open subscription that matches it."""
         return self.wanting_at(agent, self.index.candidates(agent.engine, events))
 
     def wanting_at(
         self, agent: Agent, candidates: Sequence[tuple[E, Sequence[str]]]
     ) -> list[tuple[E, S]]:
-        """Each event with each subscription, among those at its places, that wants it."""
+        """Each event with each matching subscription among those at its places."""
 
         def open_at(places: Collection[str]) -> Mapping[str, S]:
             return self.open_at(agent, places)

@@ -1,5 +1,5 @@
-"""What one request may cost: so many index entries for all its filters together, so much time, and
-beyond a first part only in the slow lane."""
+"""The limits of one request: index entries for all its filters together, and time. A large request
+continues only in the slow lane."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,18 +8,18 @@ from typing import Self
 
 from farthing.context import Agent
 from farthing.nostr.messages import Prefix, Refused
-from farthing.store.planner import Allowance
+from farthing.store.planner import ScanAllowance
 
 
 class TookTooLong(Refused):
-    """The request was not done in time."""
+    """The request exceeded its time."""
 
     def __init__(self) -> None:
         super().__init__(Prefix.ERROR, "this took too long, narrow the filter or try again")
 
 
 class TooBusy(Refused):
-    """Other large requests have all the places there are."""
+    """Other large requests occupy all places of the slow lane."""
 
     def __init__(self) -> None:
         super().__init__(Prefix.ERROR, "busy with other large requests, try again")
@@ -32,7 +32,7 @@ class Effort:
         self._agent = agent
         self._deadline = agent.clock() + seconds
         self._in_lane = False
-        self.allowance = Allowance(agent.settings.max_scan, self._look_up)
+        self.allowance = ScanAllowance(agent.settings.max_scan, self._look_up)
 
     def __enter__(self) -> Self:
         return self
@@ -47,13 +47,13 @@ class Effort:
             self._agent.slow_lane.leave()
 
     def _look_up(self, spent: int) -> None:
-        """Called now and then, while index entries are read."""
+        """Called from time to time while index entries are read."""
         self.check_time()
         if spent > self._agent.settings.light_scan:
             self.become_large()
 
     def become_large(self) -> None:
-        """Go on as one of the large requests, of which few run at a time."""
+        """Continue as a large request. Only a few of them run at a time."""
         if self._in_lane:
             return
         self._in_lane = self._agent.slow_lane.enter(self._left)
@@ -75,8 +75,8 @@ class Effort:
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """While frames are on their way. On one machine a client that reads slowly costs nobody
-        else anything; in the cloud that time counts as well, since the gateway counts it."""
+        """The time of sending frames. On one machine it does not count, because a slow reader does
+        not hold up others. In the cloud it counts, because the gateway limits the whole call."""
         start = self._agent.clock()
         yield
         if self._agent.alone:

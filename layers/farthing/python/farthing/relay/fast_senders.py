@@ -1,9 +1,9 @@
-"""Connections that send nearly more than they may, as far as this process has seen them.
+"""Connections close to their rate limit, as far as this process has seen them.
 
-A message is counted beside the first thing that is done for it, which costs no time. If it is then
-refused, that was done in vain: of an EVENT, postings stay that point nowhere. They cannot be taken
-away again, since by then they may be those of somebody who stores the same event. So whoever is
-seen here is counted first.
+A message is counted in parallel with the first work for it, which costs no time. If the message is
+then refused, that work was useless: an EVENT leaves postings without an event. They cannot be
+removed, because another client may be storing the same event. So a message of a connection that is
+listed here is counted first.
 """
 
 from farthing.context import Agent
@@ -18,7 +18,7 @@ class FastSenders:
 
     def note(self, connection_id: str, now: int) -> None:
         if len(self._seen) >= _MOST:
-            self._seen = {}  # at worst, a few are not recognised once
+            self._seen = {}  # some fast senders are then not recognised for one message
         self._seen[connection_id] = now
 
     def is_known(self, connection_id: str, now: int) -> bool:
@@ -26,7 +26,7 @@ class FastSenders:
 
 
 def fast_senders(agent: Agent) -> FastSenders:
-    """Those that this agent has seen."""
+    """The fast senders that this agent has seen."""
     return agent.part(_fast_senders)
 
 

@@ -1,4 +1,4 @@
-"""The relay information document (NIP-11), made from the settings that are in force."""
+"""The relay information document (NIP-11), made from the current settings."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from farthing.settings import Settings
 
 SUPPORTED_NIPS = (1, 9, 11, 40, 42, 45, 62, 70, 77, 86, 98)
 SEARCH_NIP = 50
-# NIP-CF demands it in the list. Clients that take numbers only then refuse the whole document.
+# NIP-CF requires "CF" in the list. Clients that expect only numbers then refuse the whole document.
 CHANGES_FEED = "CF"
 
 
@@ -21,27 +21,27 @@ def relay_information(settings: Settings, *, searches: bool = False) -> dict[str
         "self": settings.pubkey,
         "contact": settings.contact,
         "icon": settings.icon,
-        "supported_nips": _nips(settings, searches),
-        # Our own: the changes feed for clients that look here, whatever the list says.
+        "supported_nips": supported_nips(settings, searches=searches),
+        # Our own field: the changes feed, for clients that read this field and not the list.
         "changes_feed": True,
         "software": "farthing",
         "version": __version__,
         "limitation": _limitation(settings),
         "payments_url": settings.purses_url,
         "fees": _fees(settings),
-        # Our own: all that a payer needs besides its own key and a token.
+        # Our own field: all data that a payer needs, except its own key and a token.
         "ilp": {
             "address": settings.own_ilp_address,
             "endpoint": settings.ilp_url,
             "asset_code": settings.asset_code,
             "asset_scale": settings.asset_scale,
             "quotes": f"{settings.http_url}/v1/quotes",
-            # A key's purse: its page and payment pointer, and its address, are these and the key.
+            # The page, the payment pointer and the address of a purse: these, followed by the key.
             "purses": {"url": settings.purses_url, "address": purses_address(settings)},
         },
     }
     if settings.aether:
-        # Loaded where it is needed: its libraries take their time.
+        # Imported here because the import is slow.
         from farthing.relay.aether.information import aether_information
 
         document["aether"] = aether_information(settings)
@@ -57,14 +57,14 @@ def purses_address(settings: Settings) -> str:
 
 
 def _fees(settings: Settings) -> dict[str, Any]:
-    """What writing costs, and what paid subscriptions do; each only where it is sold."""
+    """The prices of writing and of paid subscriptions, each only if it is sold."""
     fees: dict[str, Any] = {} if settings.is_free else settings.tariff.as_fees()
     if settings.subscription_fees.models:
         fees |= settings.subscription_fees.as_fees()
     return fees
 
 
-def _nips(settings: Settings, searches: bool) -> list[int | str]:
+def supported_nips(settings: Settings, *, searches: bool) -> list[int | str]:
     numbers = sorted([*SUPPORTED_NIPS, *([SEARCH_NIP] if searches else [])])
     return [*numbers, *([CHANGES_FEED] if settings.list_changes_feed else [])]
 

@@ -1,5 +1,5 @@
-"""The set that a sync is about: the stored events that match, from postings alone wherever those
-can tell. The relay's side of a sync and `farthing sync` both take it from here."""
+"""The set of events for a sync: the stored events that match. Postings alone decide wherever
+possible. The relay's side of a sync and `farthing sync` both use this module."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,11 +13,11 @@ from farthing.nostr.negentropy import SealedVector
 from farthing.relay.visibility import visible_to
 from farthing.settings import Settings
 from farthing.store.events import StoredEvent
-from farthing.store.planner import Allowance, ScanTooLong, order
+from farthing.store.planner import ScanAllowance, ScanTooLong, order
 from farthing.store.postings import Postings, id_in, records_of
 from farthing.store.table import MAX_BATCH_GET
 
-# Whether an event counts, by its sort key and by the second in which it was written.
+# Whether an event belongs to the set, by its sort key and by the second in which it was written.
 Belongs = Callable[[str, int], bool]
 
 
@@ -30,21 +30,21 @@ class TooManyMembers(Exception):
 
 
 class Members(NamedTuple):
-    """Some of the set, column by column."""
+    """A part of the set, column by column."""
 
     sort_keys: Sequence[str]
     written: Sequence[int]
 
 
 class _Allowed(NamedTuple):
-    """What may be read for the whole of a set, however many filters it has."""
+    """The limits of reading for a whole set, over all its filters."""
 
-    postings: Allowance
-    events: Allowance  # and the index entries that lead to them
+    postings: ScanAllowance
+    events: ScanAllowance  # and the index entries that lead to them
 
     @classmethod
     def by(cls, settings: Settings) -> "_Allowed":
-        return cls(Allowance(settings.max_sync_events), Allowance(settings.max_scan))
+        return cls(ScanAllowance(settings.max_sync_events), ScanAllowance(settings.max_scan))
 
 
 def seal_members(batches: Iterable[Members], most: int) -> SealedVector:
@@ -64,8 +64,8 @@ def find_members(
     pubkeys: frozenset[str] = frozenset(),
     belongs: Belongs | None = None,
 ) -> Iterator[Members]:
-    """What matches any of the filters and may be read by someone authenticated as these keys, each
-    event once. TooManyMembers where that takes more reading than is allowed."""
+    """The events that match any of the filters and are visible to a client authenticated as these
+    keys, each once. Raises TooManyMembers if the reading exceeds its limits."""
     allowed = _Allowed.by(agent.settings)
     batches = (
         batch for filter in filters for batch in _matches(agent, filter, pubkeys, belongs, allowed)
@@ -102,7 +102,7 @@ def _matches(
 
 
 @contextmanager
-def _too_many_over(allowance: Allowance) -> Iterator[None]:
+def _too_many_over(allowance: ScanAllowance) -> Iterator[None]:
     try:
         yield
     except ScanTooLong:
@@ -114,7 +114,7 @@ def _from_events(
     filter: Filter,
     pubkeys: frozenset[str],
     belongs: Belongs | None,
-    allowance: Allowance,
+    allowance: ScanAllowance,
 ) -> Iterator[Members]:
     visible = visible_to(pubkeys)
 
@@ -131,7 +131,7 @@ def _from_postings(
     pages: Iterable[Postings],
     pubkeys: frozenset[str],
     belongs: Belongs | None,
-    allowance: Allowance,
+    allowance: ScanAllowance,
 ) -> Iterator[Members]:
     for page in _readable(agent, pages, pubkeys, allowance):
         if belongs is not None:
@@ -140,10 +140,10 @@ def _from_postings(
 
 
 def _readable(
-    agent: Agent, pages: Iterable[Postings], pubkeys: frozenset[str], allowance: Allowance
+    agent: Agent, pages: Iterable[Postings], pubkeys: frozenset[str], allowance: ScanAllowance
 ) -> Iterator[Postings]:
-    """Without the private events that are not for these keys. Where a posting does not show it, the
-    event is read, as far as that is allowed."""
+    """The members without private events of other keys. If a posting does not show whether an event
+    is private, the event is read, within the limits."""
     visible = visible_to(pubkeys)
     for page in pages:
         if PRIVATE_KINDS.isdisjoint(page.kinds):

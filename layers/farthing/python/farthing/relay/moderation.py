@@ -1,20 +1,22 @@
-"""The operator's rules in force: banned and allowed keys, banned events, allowed kinds, and what
-the relay calls itself. Policies and prices ask here; NIP-86 and the commands write here."""
+"""The operator's current rules: banned and allowed keys, banned events, allowed kinds, and the
+relay's name, description and icon. Policies and prices read the rules; NIP-86 and the commands
+write them."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 from farthing.context import Agent
 from farthing.nostr.events import Event
+from farthing.nostr.kinds import Kind
 from farthing.nostr.messages import Prefix, Refused
 from farthing.settings import Settings
 from farthing.store.rules import RuleBook, Rules, Subject
 
-_CACHE_SECONDS = 0.5  # a rule counts within a second, in every process
+_CACHE_SECONDS = 0.5  # a rule takes effect within a second, in every process
 
 
 class RulesInForce:
-    """The rules, read again when their version has moved."""
+    """The rules, read again when their version has changed."""
 
     def __init__(self, book: RuleBook, clock: Callable[[], float]) -> None:
         self.book = book
@@ -24,7 +26,7 @@ class RulesInForce:
 
     def now(self) -> Rules:
         rules, moment = self._rules, self._clock()
-        # Looked at again also when the clock was set back.
+        # Also read again if the clock was set back.
         if rules is not None and 0 <= moment - self._looked < _CACHE_SECONDS:
             return rules
         self._looked = moment
@@ -33,7 +35,7 @@ class RulesInForce:
         return rules
 
     def forget(self) -> None:
-        """Look again at once: this process has changed a rule."""
+        """Read the rules again at the next call: this process has changed a rule."""
         self._looked = float("-inf")
 
 
@@ -50,7 +52,7 @@ def rules(agent: Agent) -> Rules:
 
 
 def not_banned(agent: Agent, event: Event) -> None:
-    """Refuse what the operator has banned: an author, an event, or a kind that is not allowed."""
+    """Refuse an event if its author, its id or its kind is banned."""
     found = rules(agent)
     if not found.by_subject or event.pubkey == agent.settings.pubkey:
         return
@@ -58,8 +60,10 @@ def not_banned(agent: Agent, event: Event) -> None:
         raise Refused(Prefix.BLOCKED, "author is banned here")
     if event.id in found.of(Subject.BANNED_EVENT):
         raise Refused(Prefix.BLOCKED, "event is banned here")
-    kinds = found.of(Subject.ALLOWED_KIND)
-    if kinds and str(event.kind) not in kinds:
+    if event.kind == Kind.REQUEST_TO_VANISH:
+        return  # honoured for everybody who may write (NIP-62)
+    kind, kinds = str(event.kind), found.of(Subject.ALLOWED_KIND)
+    if (kinds and kind not in kinds) or kind in found.of(Subject.DISALLOWED_KIND):
         raise Refused(Prefix.BLOCKED, f"kind {event.kind} is not allowed here")
 
 
@@ -69,12 +73,12 @@ def is_allowed(agent: Agent, pubkey: str) -> bool:
 
 
 def is_blocked(agent: Agent, address: str) -> bool:
-    """Whether the operator lets nobody in from this IP address."""
+    """Whether the operator has blocked this IP address."""
     return address in rules(agent).of(Subject.BLOCKED_IP)
 
 
 def settings_in_force(agent: Agent) -> Settings:
-    """The settings with the name, description and icon that the operator has given since."""
+    """The settings, with the name, description and icon that the operator has set by NIP-86."""
     settings, given = agent.settings, rules(agent).of(Subject.PROFILE)
     if not given:
         return settings

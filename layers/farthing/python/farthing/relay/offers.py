@@ -1,4 +1,5 @@
-"""What every quote says, whatever it is for: the asset, where to pay, and until when."""
+"""The common part of every quote: the asset, the address for the payment, and the end of
+validity."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +17,7 @@ def offer(agent: Agent) -> dict[str, Any]:
 
 
 def where_to_pay(agent: Agent) -> dict[str, Any]:
-    """Where to pay, and until when the price is meant to hold."""
+    """The address for the payment, and the time until which the price is valid."""
     settings = agent.settings
     expires = datetime.fromtimestamp(agent.now + settings.quote_seconds, UTC)
     return {

@@ -1,7 +1,8 @@
-"""Why an event is refused, apart from its price: small checks in a list, each with its reason.
+"""The checks that refuse an event, apart from its price: a list of small checks, each with its
+reason.
 
-The cheap ones come first. Only the operator's rules come from the store, and they are kept in
-memory.
+Cheap checks come first. The operator's rules come from the store, and are cached in memory.
+Requests to vanish are looked up in the store, once there has been any.
 """
 
 from farthing.context import Agent
@@ -9,6 +10,7 @@ from farthing.nostr.events import Event
 from farthing.nostr.kinds import Kind
 from farthing.nostr.messages import Prefix, Refused
 from farthing.relay.moderation import not_banned
+from farthing.relay.removal import not_vanished
 
 # NIP-59 dates gift wraps up to two days back, to hide when they were made.
 GIFT_WRAP_BACKDATING = 2 * 24 * 3600
@@ -55,6 +57,7 @@ POLICIES = (
     not_expired,
     not_blocked,
     not_banned,
+    not_vanished,
 )
 
 

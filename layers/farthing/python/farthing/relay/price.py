@@ -1,4 +1,4 @@
-"""What a given event costs here, its author considered."""
+"""The price of storing an event, which also depends on its author."""
 
 from typing import NamedTuple
 
@@ -9,22 +9,22 @@ from farthing.relay.moderation import is_allowed
 
 
 def writes_free(agent: Agent, pubkey: str) -> bool:
-    """The owner does not pay to itself, and authors whom the settings or the operator's rules allow
-    pay nothing."""
+    """Whether a key writes for free: the owner, and authors that the settings or the operator's
+    rules allow."""
     settings = agent.settings
     return pubkey == settings.pubkey or pubkey in settings.free_pubkeys or is_allowed(agent, pubkey)
 
 
 class Charge(NamedTuple):
     price: int
-    size: int  # of the encoding that the price is for; 0 where there is no price
+    size: int  # size of the priced encoding; 0 without a price
 
 
 _NOTHING = Charge(0, 0)
 
 
 def charge_for(agent: Agent, event: Event) -> Charge:
-    """The price of an event that has not been encoded yet: of the encoding that we would make."""
+    """The price of an event that is not encoded yet, by the size of our own encoding."""
     settings = agent.settings
     if not settings.tariff.may_charge(event.kind) or writes_free(agent, event.pubkey):
         return _NOTHING
@@ -39,5 +39,7 @@ def price_of(agent: Agent, event: Event) -> int:
 def encoded_size(event: Event) -> int:
     try:
         return encoded_length(event)
-    except NotEncodable:  # no way to send it; its JSON comes near enough to name a price
+    except (
+        NotEncodable
+    ):  # the event cannot be sent as TOON; the size of its JSON is close enough for a price
         return len(event.to_json().encode())

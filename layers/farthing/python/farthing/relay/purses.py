@@ -1,6 +1,7 @@
-"""Events that are paid from a purse: who pays, and how event, draw and receipt become one.
+"""Events that are paid from a purse: the choice of the purse, and one transaction of event, draw
+and receipt.
 
-Only a key that has proved who it is pays: anybody can send somebody else's events once more.
+Only an authenticated key pays, because anybody can send another author's events again.
 """
 
 import logging
@@ -11,7 +12,6 @@ from farthing.ilp.money import readable
 from farthing.nostr.events import Event
 from farthing.nostr.kinds import Keeping
 from farthing.nostr.messages import Prefix, Refused
-from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.meter import Metric
 from farthing.relay.fan_out import fan_out
 from farthing.relay.price import Charge
@@ -26,27 +26,29 @@ from farthing.store.table import TransactionCancelled
 
 log = logging.getLogger("farthing")
 
-# The keys that whoever sends the event has proved to hold, in the order in which they did.
+# The keys that the sender of the event has proved to hold, in the order of the proofs.
 Identify = Callable[[], Sequence[str]]
 
 
 class PaymentNeeded(Refused):
-    """Nobody's purse has paid for an event."""
+    """No purse has paid for an event."""
 
 
-def page_of(settings: Settings, pubkey: str) -> str:
-    """Where a person learns how to fill a purse."""
-    return f"{settings.purses_url}/{encode(Npub(pubkey))}"
+class AuthRequired(Refused):
+    """Only the author may publish this event, and the author is not authenticated."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Prefix.AUTH_REQUIRED, why)
 
 
 def check_protected(event: Event, keys: Sequence[str]) -> None:
     if event.is_protected and event.pubkey not in keys:
-        raise Refused(Prefix.AUTH_REQUIRED, "only its author may publish this event (NIP-70)")
+        raise AuthRequired("only its author may publish this event (NIP-70)")
 
 
 def store_priced(agent: Agent, event: Event, charge: Charge, identify: Identify) -> Outcome:
-    """Store an event that has passed the policies, paid from the purse of one who sends it. Refused
-    where nobody's purse can pay."""
+    """Store an event that has passed the policies, paid from a purse of its sender. Raises Refused
+    if no purse can pay."""
     if may_give_room_back(event):
         keys, is_free = agent.engine.together(identify, lambda: gives_room_back(agent, event))
         check_protected(event, keys)
@@ -65,12 +67,14 @@ def store_priced(agent: Agent, event: Event, charge: Charge, identify: Identify)
             continue  # the purse was emptied meanwhile, or the event was stored
     if event.keeping is not Keeping.EPHEMERAL and agent.events.get(event.id) is not None:
         return Outcome.DUPLICATE
-    raise _refusal(agent.settings, charge.price, keys, purse)
+    if keys and purse.key not in keys:
+        purse = agent.purses.get(keys[0])
+    raise _refusal(agent.settings, charge.price, purse, is_logged_in=bool(keys))
 
 
 def _draw_unseen(agent: Agent, event: Event, charge: Charge, identify: Identify) -> Outcome | None:
-    """Draw from the author's purse without a look at it, where this process knows that it had
-    enough. None where it does not, or is wrong."""
+    """Draw from the author's purse without reading it first, if this process remembers that it had
+    enough. None if it does not remember that, or if the draw fails."""
     seen = seen_purses(agent)
     if not seen.has(event.pubkey, charge.price) or event.pubkey not in identify():
         return None
@@ -84,7 +88,8 @@ def _draw_unseen(agent: Agent, event: Event, charge: Charge, identify: Identify)
 def _payers(
     agent: Agent, event: Event, price: int, keys: Sequence[str], author: Purse
 ) -> Iterator[str]:
-    """Whose purses have enough: the author's, if the author is here, then those of the others."""
+    """The keys whose purses have enough: the author first, if authenticated, then the sender's
+    other keys."""
     if author.key in keys and author.drawable >= price:
         yield author.key
     others = [key for key in keys if key != author.key]
@@ -94,7 +99,7 @@ def _payers(
 
 
 def _draw(agent: Agent, event: Event, charge: Charge, payer: str) -> Outcome:
-    """Returns when event, draw and receipt are durable, all three."""
+    """Store event, draw and receipt in one transaction. Returns when it is durable."""
     stored = Stored(event.id, event.kind, charge.size, event.expiration)
     movement = Movement(
         MovementKind.DRAWN, Way.EVENT, charge.price, agent.now_ms, event.id, stored._asdict()
@@ -112,9 +117,12 @@ def _draw(agent: Agent, event: Event, charge: Charge, payer: str) -> Outcome:
 
 
 def _pass_on(agent: Agent, event: Event, payment: Payment) -> Outcome:
-    """An ephemeral event is paid for once and sent out once. It leaves its id, by which a second
-    one is known."""
-    once = drawn_once(event.id)
+    """An ephemeral event is paid for once and sent out once. Its id is stored for as long as the
+    event could be sent again, so that a repeat is recognised."""
+    longest = agent.settings.ephemeral_past
+    if event.created_at < agent.now - longest:
+        raise Refused(Prefix.INVALID, f"an ephemeral event is at most {longest} seconds old")
+    once = drawn_once(event.id, until=event.created_at + longest + 1)
     try:
         agent.engine.transact([once, *payment.writes])
     except TransactionCancelled as cancelled:
@@ -124,19 +132,20 @@ def _pass_on(agent: Agent, event: Event, payment: Payment) -> Outcome:
     try:
         fan_out(agent, [event])
     except Exception:  # too late to refuse the payment
-        log.exception("an ephemeral event did not reach everyone")
+        log.exception("an ephemeral event did not reach every subscriber")
         agent.meter.count(Metric.INTERNAL_ERRORS)
     return Outcome.STORED
 
 
-def _refusal(settings: Settings, price: int, keys: Sequence[str], author: Purse) -> PaymentNeeded:
-    costs = f"{price} ({settings.tariff.unit}, {readable_price(settings, price)})"
-    if not keys and author.drawable >= price:
-        return PaymentNeeded(
-            Prefix.AUTH_REQUIRED, f"this costs {costs}; log in to pay it from your purse"
-        )
-    page = page_of(settings, keys[0] if keys else author.key)
-    return PaymentNeeded(Prefix.RESTRICTED, f"this costs {costs}; fill your purse at {page}")
+def _refusal(settings: Settings, price: int, purse: Purse, *, is_logged_in: bool) -> PaymentNeeded:
+    """The refusal if no purse has paid, with advice. `purse` is the purse that has to be filled."""
+    costs = f"this costs {price} ({settings.tariff.unit}, {readable_price(settings, price)})"
+    if purse.is_frozen:
+        return PaymentNeeded(Prefix.RESTRICTED, f"{costs}; your purse is frozen by the operator")
+    if not is_logged_in and purse.drawable >= price:
+        return PaymentNeeded(Prefix.AUTH_REQUIRED, f"{costs}; log in to pay it from your purse")
+    page = settings.purse_url(purse.key)
+    return PaymentNeeded(Prefix.RESTRICTED, f"{costs}; fill your purse at {page}")
 
 
 def readable_price(settings: Settings, price: int) -> str:

@@ -1,5 +1,5 @@
-"""The way of one message: parse it, count it, let its verb answer, and turn every failure into the
-protocol's own error."""
+"""The handling of one message: parse it, count it, call its verb, and turn every failure into an
+error of the protocol."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -17,11 +17,12 @@ from farthing.nostr.messages import (
     notice,
     ok,
     parse_message,
+    refusable_message,
 )
 from farthing.nostr.sync import neg_error
 from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller, MarkedAether
-from farthing.relay.publish import claimed_id
+from farthing.relay.refusals import note_refusal
 from farthing.store.table import Contended
 
 log = logging.getLogger("farthing")
@@ -32,11 +33,11 @@ Answer = Callable[[Agent, Caller, ClientMessage], str | None]
 def receive(
     agent: Agent, caller: Caller, frame: str | bytes, verbs: Mapping[Verb, Answer]
 ) -> str | bytes | None:
-    """Handle a frame; what is returned is sent last. A text frame is Nostr's if it begins with a
-    bracket; of all others Aether takes those that it knows."""
+    """Handle a frame. The returned frame is sent last. A text frame that begins with a bracket is a
+    Nostr message; every other frame is tried as an Aether message."""
     is_nostr = isinstance(frame, str) and frame.lstrip()[:1] == "["
     if not is_nostr and agent.settings.aether:
-        # Loaded where it is needed: its libraries take their time.
+        # Imported here because the import is slow.
         from farthing.aether.errors import NotAether
         from farthing.relay.aether.receive import receive as receive_aether
 
@@ -56,7 +57,7 @@ def _receive(agent: Agent, caller: Caller, frame: str, verbs: Mapping[Verb, Answ
     try:
         message = parse_message(frame)
     except InvalidMessage as error:
-        return _greeted(agent, caller, notice(f"{Prefix.INVALID}: {error}"))
+        return _greeted(agent, caller, _unread(frame, f"{Prefix.INVALID}: {error}"))
     try:
         _check_length(agent, frame)
         if message.verb not in verbs:
@@ -65,6 +66,7 @@ def _receive(agent: Agent, caller: Caller, frame: str, verbs: Mapping[Verb, Answ
     except InvalidMessage as error:
         reply = notice(f"{Prefix.INVALID}: {error}")
     except Refused as refused:
+        note_refusal(agent, message.verb, str(refused), client=caller.ip)
         reply = _refusal(message, str(refused))
     except MarkedAether:
         raise
@@ -78,26 +80,33 @@ def _receive(agent: Agent, caller: Caller, frame: str, verbs: Mapping[Verb, Answ
 
 
 def refuse(frame: str, refused: Refused) -> str:
-    """The answer to a message that is refused before anything is done for it."""
+    """The answer to a message that is refused before any work for it."""
     try:
         message = parse_message(frame)
     except InvalidMessage:
-        return notice(str(refused))
+        return _unread(frame, str(refused))
     return _refusal(message, str(refused))
 
 
+def _unread(frame: str, reason: str) -> str:
+    """The refusal of a frame that is no message."""
+    message = refusable_message(frame)
+    return notice(reason) if message is None else _refusal(message, reason)
+
+
 def _check_length(agent: Agent, frame: str) -> None:
-    """After parsing: a message that is too long still has an id that its answer must name."""
+    """Check the length after parsing, because the answer to a too long message must name its id."""
     most = agent.settings.max_message_length
     if len(frame) > most or len(frame.encode()) > most:
         raise Refused(Prefix.INVALID, f"message over {most} bytes")
 
 
 def _refusal(message: ClientMessage, reason: str) -> str:
-    """The form of refusal that a client of this verb waits for: another would leave it hanging."""
+    """The refusal in the form that belongs to the verb. A client would ignore another form and keep
+    waiting."""
     match message.verb:
         case Verb.EVENT | Verb.AUTH:
-            return ok(claimed_id(message), False, reason)
+            return ok(message.claimed_id, False, reason)
         case Verb.REQ | Verb.COUNT if message.parts and isinstance(message.parts[0], str):
             return closed(message.parts[0], reason)
         case Verb.NEG_OPEN | Verb.NEG_MSG if message.parts and isinstance(message.parts[0], str):
@@ -108,8 +117,8 @@ def _refusal(message: ClientMessage, reason: str) -> str:
 
 
 def _greeted(agent: Agent, caller: Caller, reply: str | None) -> str | None:
-    """See that the message is counted, even where it was refused early, and send the challenge with
-    a connection's first one: before that nothing can be sent (NIP-42)."""
+    """Count the message, even if it was refused early, and send the challenge (NIP-42) with a
+    connection's first message: nothing can be sent before it."""
     try:
         connection = caller.arrive()
         is_first = connection.messages == 1 or connection.is_ungreeted
@@ -118,7 +127,7 @@ def _greeted(agent: Agent, caller: Caller, reply: str | None) -> str | None:
         if connection.is_ungreeted:
             agent.sessions.put_off_greeting(connection.id, is_ungreeted=False)
     except Refused:
-        pass  # the message has its answer, or will not get one
+        pass  # the message already has its answer, or gets none
     except MarkedAether:
         raise
     except Exception:

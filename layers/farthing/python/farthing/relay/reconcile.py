@@ -1,9 +1,9 @@
 """NEG-OPEN, NEG-MSG, NEG-CLOSE: set reconciliation with a client or another relay (NIP-77).
 
-Any container answers any message. The set of a sync is at hand where it was opened. Elsewhere it is
-read again from the postings, which gives the same set or, once events of it are gone, none: the
-sync is then closed. Writing the set down instead pays only from the seventh change of container on,
-at the prices of DynamoDB, where a write unit costs as much as five read units
+Any container answers any message. The container that opened a sync has its set in memory. Another
+container reads the set again from the postings. If events of the set have been deleted meanwhile,
+the sync is closed. Storing the set instead would be cheaper only from the seventh change of
+container on, at the prices of DynamoDB, where a write unit costs as much as five read units
 (`python -m tests.bench negentropy_server`):
 
     events     to open, or read again     to write a snapshot     to read it
@@ -22,8 +22,7 @@ from farthing.context import Agent
 from farthing.nostr.events import is_hex64
 from farthing.nostr.filters import Filter, InvalidFilter, parse_filter
 from farthing.nostr.messages import ClientMessage, check_subscription_id
-from farthing.nostr.negentropy import InvalidMessage as InvalidSyncMessage
-from farthing.nostr.negentropy import Responder, SealedVector
+from farthing.nostr.negentropy import InvalidNegentropy, Responder, SealedVector
 from farthing.nostr.negentropy.reconcile import MIN_FRAME_LIMIT
 from farthing.nostr.sync import SyncError, neg_error, neg_message
 from farthing.relay.caller import Caller
@@ -34,10 +33,10 @@ from farthing.store.postings import id_in, records_of
 from farthing.store.subscriptions import close_order, request_order
 from farthing.store.syncs import Sync, marks_of, settled_at
 
-# Postings written again since a sync was opened, of which the events are asked how old they are.
+# Limit of postings written since a sync was opened whose events are read to learn their age.
 _MOST_REWRITTEN = 4000
 
-# Where one process has many threads, only so many make a set at a time: each takes its memory.
+# In a process with many threads, only so many sets are made at a time, to limit memory.
 _MAKING = threading.BoundedSemaphore(2)
 _NOTHING = SealedVector(b"")
 
@@ -52,16 +51,18 @@ class SyncRefused(Exception):
 def neg_open(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
     sync_id = _sync_id(message)
     try:
+        given = message.parts[1] if len(message.parts) > 1 else None
+        filters = [] if is_hex64(given) else _parse_filters(agent, given)
         octets = _octets(agent, message.parts[2] if len(message.parts) > 2 else None)
         connection = caller.arrive()
-        given = message.parts[1] if len(message.parts) > 1 else None
-        filters = _filters(agent, given, connection.pubkeys)
+        if is_hex64(given):
+            filters = _stored_filters(agent, str(given), connection.pubkeys)
         check_readable(filters, connection.pubkeys)
         _check_number(agent, caller, sync_id)
-        sync, items = _gather(agent, caller, sync_id, filters, connection.pubkeys)
+        sync, items = _read_set(agent, caller, sync_id, filters, connection.pubkeys)
         in_force = agent.syncs.open(sync, agent.now)
         if in_force > close_order(caller.time_ms):
-            return None  # a later message has replaced or closed it, and was answered
+            return None  # a later message has replaced or closed the sync, and is answered
         if in_force > sync.order:
             raise SyncRefused(SyncError.CLOSED)  # by a close of the same millisecond
         _keep(agent, sync, items)
@@ -70,7 +71,7 @@ def neg_open(agent: Agent, caller: Caller, message: ClientMessage) -> str | None
         _end(agent, caller, sync_id)
         return neg_error(sync_id, refused.error, refused.maximum)
     except Exception:
-        _end(agent, caller, sync_id)  # the client is about to be told that it is closed
+        _end(agent, caller, sync_id)  # the client is about to be told that the sync is closed
         raise
 
 
@@ -85,10 +86,10 @@ def neg_msg(agent: Agent, caller: Caller, message: ClientMessage) -> str | None:
             SEALED.forget(caller.connection_id, sync_id)
             return neg_error(sync_id, SyncError.CLOSED)
         if sync.order > request_order(caller.time_ms):
-            return None  # meant for a sync that has been replaced since
+            return None  # the message belongs to a sync that was replaced meanwhile
         items = SEALED.get(sync, _until(agent))
         if items is None:
-            items = _gather_again(agent, sync)
+            items = _read_set_again(agent, sync)
             _keep(agent, sync, items)
         return neg_message(sync_id, _reconcile(agent, items, octets))
     except SyncRefused as refused:
@@ -125,7 +126,7 @@ def _sync_id(message: ClientMessage) -> str:
 
 
 def _octets(agent: Agent, text: object) -> bytes:
-    """The message, checked to its end before anything is read for it."""
+    """The decoded message, fully checked before any read for it."""
     try:
         octets = unhexlify(text) if type(text) is str else b""
     except (NotHex, ValueError):
@@ -134,16 +135,19 @@ def _octets(agent: Agent, text: object) -> bytes:
     return octets
 
 
-def _filters(agent: Agent, given: object, pubkeys: frozenset[str]) -> list[Filter]:
-    """The filter itself, or those in the content of an event that is named by its id."""
-    if is_hex64(given):
-        stored = agent.events.get(str(given))
-        if stored is None or not visible_to(pubkeys)(stored):
-            raise SyncRefused(SyncError.FILTER_NOT_FOUND)
-        try:
-            given = orjson.loads(stored.event.content)
-        except orjson.JSONDecodeError:
-            raise SyncRefused(SyncError.FILTER_INVALID) from None
+def _stored_filters(agent: Agent, event_id: str, pubkeys: frozenset[str]) -> list[Filter]:
+    """The filters in the content of an event."""
+    stored = agent.events.get(event_id)
+    if stored is None or not visible_to(pubkeys)(stored):
+        raise SyncRefused(SyncError.FILTER_NOT_FOUND)
+    try:
+        return _parse_filters(agent, orjson.loads(stored.event.content))
+    except orjson.JSONDecodeError:
+        raise SyncRefused(SyncError.FILTER_INVALID) from None
+
+
+def _parse_filters(agent: Agent, given: object) -> list[Filter]:
+    """A filter, or several in an array."""
     values = given if type(given) is list else [given]
     settings = agent.settings
     if not 1 <= len(values) <= settings.max_filters:
@@ -167,11 +171,11 @@ def _reconcile(agent: Agent, items: SealedVector, octets: bytes) -> bytes:
     limit = agent.settings.sync_frame
     try:
         return Responder(items, max(limit, MIN_FRAME_LIMIT) if limit else 0).reconcile(octets)
-    except InvalidSyncMessage:
+    except InvalidNegentropy:
         raise SyncRefused(SyncError.CLOSED) from None
 
 
-def _gather(
+def _read_set(
     agent: Agent, caller: Caller, sync_id: str, filters: Sequence[Filter], pubkeys: frozenset[str]
 ) -> tuple[Sync, SealedVector]:
     opened = agent.now
@@ -193,7 +197,7 @@ def _gather(
     return sync, items
 
 
-def _gather_again(agent: Agent, sync: Sync) -> SealedVector:
+def _read_set_again(agent: Agent, sync: Sync) -> SealedVector:
     """The set as it was when the sync was opened, from what is stored now."""
     settled = sync.settled
     later: list[str] = []
@@ -210,14 +214,14 @@ def _gather_again(agent: Agent, sync: Sync) -> SealedVector:
         older = _rewritten(agent, sync, later)
         items = SealedVector.seal_records(bytearray(items.to_bytes()) + records_of(older))
     if _fingerprint(items) != sync.fingerprint:
-        # Something has been deleted meanwhile: the client starts anew.
+        # An event was deleted meanwhile: the client must start again.
         raise SyncRefused(SyncError.CLOSED)
     return items
 
 
 def _rewritten(agent: Agent, sync: Sync, later: Sequence[str]) -> list[str]:
-    """Of postings written since the sync was opened, those of events that were there before: an
-    event that is sent once more has its postings written once more."""
+    """Among the postings written since the sync was opened, those of events that were stored
+    before: an event that is sent again has its postings written again."""
     if len(later) > _MOST_REWRITTEN:
         return []
     stored = agent.events.get_many(map(id_in, later))

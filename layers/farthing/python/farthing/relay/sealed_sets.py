@@ -1,4 +1,5 @@
-"""The sets of syncs that this container has answered lately, kept within a bound on their sizes."""
+"""The sets of the syncs that this container has answered recently, with a limit on their total
+size."""
 
 import threading
 from collections import OrderedDict
@@ -13,12 +14,12 @@ from farthing.store.syncs import Sync
 class _Kept:
     order: int
     items: SealedVector
-    until: int  # second in which it is given up, if nothing is heard of the sync
+    until: int  # second at which the set is dropped if no message of the sync comes
 
 
 class SealedSets:
-    """A set goes with its sync, with the connection, when it has not been used for long, or when
-    others need the room; what is asked for after that is made again."""
+    """A set is dropped when its sync or connection ends, after a time without use, or when other
+    sets need the space. A dropped set is made again if it is needed."""
 
     def __init__(self) -> None:
         self._sets: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
@@ -35,7 +36,8 @@ class SealedSets:
             return kept.items
 
     def put(self, sync: Sync, items: SealedVector, until: int, most: int) -> None:
-        """`most` items in all sets together, though this one is kept in any case."""
+        """Keep a set. All sets together have at most `most` items, but this set is kept in any
+        case."""
         key = (sync.connection_id, sync.id)
         with self._mutex:
             self._sets[key] = _Kept(sync.order, items, until)

@@ -1,7 +1,7 @@
-"""What purses held when this process last looked, less what it has drawn since.
+"""The balances of purses at this process's last read, less its own draws since then.
 
-A purse that has enough by this is not looked at again before each event. It may be wrong: others
-draw too. Then the draw is refused by its own condition, and the purse is looked at after all.
+If a remembered balance suffices, the purse is not read again for the next event. The balance may be
+wrong, because other processes draw too. Then the draw's own condition fails, and the purse is read.
 """
 
 from farthing.context import Agent
@@ -15,7 +15,7 @@ class SeenPurses:
 
     def note(self, key: str, left: int) -> None:
         if len(self._left) >= _MOST:
-            self._left = {}  # at worst, each is looked at once more
+            self._left = {}  # each purse is then read once more
         self._left[key] = left
 
     def spend(self, key: str, amount: int) -> None:

@@ -1,7 +1,7 @@
 """Numbering stored events, from the stream of the events table (NIP-CF).
 
-Records come at least once, from several shards, in any order. Each event gets one number: a commit
-that meets a number already given, or a counter that has moved, writes nothing and is made anew.
+Records come at least once, from several shards, in any order. Each event gets one number: if the
+event has a number already or the counter has moved, the commit writes nothing and is made again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,13 @@ from farthing.store.changes import AlreadyNumbered, Arrival, CounterMoved
 from farthing.store.spaces import NOSTR, Space
 from farthing.store.table import Contended
 
-# Each loss of the race means that another shard has made progress.
+# Each lost race means that another shard has made progress.
 _ATTEMPTS = 100
 
 
 def number_events(agent: Agent, arrivals: Sequence[Arrival], space: Space[Any] = NOSTR) -> int:
-    """Number the events that have no number yet in their space's log. How many those were."""
+    """Number the events that have no number yet in their space's log. Returns how many got a
+    number."""
     waiting = list({arrival.id: arrival for arrival in arrivals}.values())
     if agent.numbering is not None:
         return agent.numbering.number(waiting, space)
@@ -37,16 +38,22 @@ def number_events(agent: Agent, arrivals: Sequence[Arrival], space: Space[Any] =
         else:
             numbered += done
             waiting = waiting[done:]
-    raise Contended("the counter is being moved by others")
+    raise Contended("other processes are changing the counter")
 
 
 def number_all(agent: Agent, arrivals: Mapping[Space[Any], Sequence[Arrival]]) -> None:
     """Number the events of every space, each in its own log."""
     for space, some in arrivals.items():
         number_events(agent, some, space)
-    # Here, because this consumer sees every stored event, whatever way it came, and never gives up.
+    # The call is here because this consumer sees every stored event from every source, and never
+    # gives up. For most requests `publish` has removed all events already.
     for arrival in arrivals.get(NOSTR, ()):
         if arrival.kind == Kind.REQUEST_TO_VANISH:
             request = agent.events.get(arrival.id)
             if request is not None:
                 vanish_if_asked(agent, request.event)
+    owner = agent.settings.pubkey
+    if agent.settings.broadcast_all and any(
+        arrival.pubkey == owner for arrival in arrivals.get(NOSTR, ())
+    ):
+        agent.broadcast_wakes.wake_for_new()

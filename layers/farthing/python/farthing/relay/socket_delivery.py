@@ -1,5 +1,5 @@
-"""Frames to sockets: new events to the subscriptions of REQ, and the consequences of what became of
-frames on their way. To nobody who must not see an event."""
+"""Frames to sockets: new events for the subscriptions of REQ, and the handling of frames that were
+not delivered. Private events go only to clients that may read them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -15,7 +15,7 @@ from farthing.relay.visibility import is_visible
 from farthing.store.spaces import E
 from farthing.store.subscriptions import EVENTS, Subscription
 
-# Told to a client that is not sent what it asked for, because the way to all clients is full.
+# The answer to a client if the queue to all clients is full.
 BUSY = "too many messages are under way to clients, try again"
 
 Write = Callable[[E, Subscription], Frame]
@@ -38,23 +38,25 @@ def _deliver(
 def send_frames(
     agent: Agent, recipients: Sequence[tuple[E, Subscription]], frame: Write[E]
 ) -> list[tuple[E, str]]:
-    """Send each event to its subscription's socket. (event, place) of those that could not be
-    sent because the way to clients is busy: they are to be tried again, and no others."""
+    """Send each event to its subscription's socket. Returns (event, place) of the deliveries that
+    failed because the queue to clients is full. Only these must be tried again."""
     busy: list[tuple[E, Subscription]] = []
     while recipients:
-        # One for each connection: so it is known which of its frames was not taken.
-        now, recipients = _one_each(recipients)
-        # Made as they go out: all at once, they would take the memory of every client's copy.
+        # If frames can fail alone, each connection gets one at a time: so it is known which failed.
+        alone = agent.connections.frames_fail_alone
+        now, recipients = _one_each(recipients) if alone else (recipients, ())
+        # Frames are made one by one: all at once, they would need the memory of every client's
+        # copy.
         frames = (
             (subscription.connection_id, frame(event, subscription)) for event, subscription in now
         )
         troubles = agent.connections.post_each(frames)
         settle_deliveries(agent, troubles.items())
-        if len(troubles) < len(now):
-            agent.meter.count(Metric.EVENTS_DELIVERED, len(now) - len(troubles))
-        # What comes later to the same client waits with what came first, in order.
+        if sent := len(_among(now, troubles, None)):
+            agent.meter.count(Metric.EVENTS_DELIVERED, sent)
+        # Later frames to the same client wait behind the failed one, to keep the order.
         busy += _among([*now, *recipients], troubles, Delivery.BUSY)
-        # To who has trouble with one frame's size another may be sent.
+        # A client whose frame was too large may get the next frame.
         recipients = _among(recipients, troubles, None, Delivery.TOO_LARGE)
     return [(event, subscription.place) for event, subscription in busy]
 
@@ -62,7 +64,7 @@ def send_frames(
 def _one_each(
     recipients: Sequence[tuple[E, Subscription]],
 ) -> tuple[list[tuple[E, Subscription]], list[tuple[E, Subscription]]]:
-    """The first for each connection, and the rest."""
+    """The first delivery for each connection, and the rest."""
     seen: set[str] = set()
     first: list[tuple[E, Subscription]] = []
     rest: list[tuple[E, Subscription]] = []
@@ -84,13 +86,14 @@ def _among(
 def _may_see(agent: Agent, event: Event, subscription: Subscription) -> bool:
     if event.kind not in PRIVATE_KINDS:
         return True
-    # Looked up only here: few events are private, and who is authenticated may have changed.
+    # The connection is read only here: few events are private, and its authenticated keys may have
+    # changed.
     connection = agent.sessions.get(subscription.connection_id)
     return connection is not None and is_visible(event, connection.pubkeys)
 
 
 def settle_deliveries(agent: Agent, deliveries: Iterable[tuple[str, Delivery]]) -> None:
-    """Draw the consequences of what became of frames on their way to clients."""
+    """Handle the outcome of frames to clients, for example a connection that is gone."""
     for connection_id, delivery in deliveries:
         match delivery:
             case Delivery.GONE:
@@ -112,4 +115,5 @@ SOCKETS = Destination(
     lambda agent, places: agent.subscriptions.open_at(places),
     _deliver,
     in_parts=True,
+    opened_after=lambda subscription: subscription.after,
 )

@@ -1,4 +1,4 @@
-"""Every verb a client may send, for the route that serves them all."""
+"""Every verb that a client may send, and the function for each."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,5 @@
-"""Who may read what: direct messages and gift wraps go only to those they name (NIP-42)."""
+"""Visibility of private events: direct messages and gift wraps go only to the keys that they name
+(NIP-42)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,14 +12,14 @@ from farthing.store.spaces import Wanted
 
 
 def is_visible(event: Event, pubkeys: frozenset[str]) -> bool:
-    """Whether someone authenticated as these keys may read the event."""
+    """Whether a client that is authenticated as these keys may read the event."""
     if event.kind not in PRIVATE_KINDS:
         return True
     return event.pubkey in pubkeys or any(value in pubkeys for value in event.values("p"))
 
 
 def visible_to(pubkeys: frozenset[str]) -> Callable[[StoredEvent], bool]:
-    """The same of stored events, which are parsed only where it matters."""
+    """The same check for stored events, which are parsed only if their kind is private."""
 
     def visible(stored: StoredEvent) -> bool:
         return stored.kind not in PRIVATE_KINDS or is_visible(stored.event, pubkeys)
@@ -27,7 +28,7 @@ def visible_to(pubkeys: frozenset[str]) -> Callable[[StoredEvent], bool]:
 
 
 def check_readable(filters: Sequence[Wanted[Any]], pubkeys: frozenset[str]) -> None:
-    """Refuse a request for nothing but private events by someone who has not said who they are."""
+    """Refuse a request for private events alone by a client that is not authenticated."""
     private = any(filter.kinds and filter.kinds <= PRIVATE_KINDS for filter in filters)
     if private and not pubkeys:
         raise Refused(Prefix.AUTH_REQUIRED, "these kinds are only for those they are sent to")

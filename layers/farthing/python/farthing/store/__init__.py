@@ -1,1 +1,2 @@
-"""What Farthing keeps, behind one small table port. Knows nothing of protocols' messages."""
+"""Farthing's stored data, behind one small table port. No module depends on the messages of a
+protocol."""

@@ -1,7 +1,7 @@
 """Items as DynamoDB's typed JSON, and their size by DynamoDB's rules.
 
-Binary values are raw bytes on botocore's wire and base64 text in the JSON that Lambda gets from a
-stream; everything else is the same in both.
+Binary values are raw bytes in botocore's requests, and base64 text in the stream records that
+Lambda gets. All other values are the same in both.
 """
 
 from base64 import b64decode, b64encode
@@ -74,11 +74,11 @@ def typed(value: Value, binary: Callable[[bytes], Any] = bytes) -> TypedValue:
 def _less_usual(value: Value, binary: Callable[[bytes], Any]) -> TypedValue:
     if isinstance(value, bytes | bytearray):
         return {"B": binary(bytes(value))}
-    if isinstance(value, str):  # an enum's member, say
+    if isinstance(value, str):  # for example a member of an enum
         return {"S": str(value)}
     if isinstance(value, int):
         return {"N": str(int(value))}
-    raise TypeError(f"cannot keep a {type(value).__name__}")
+    raise TypeError(f"expected a value that can be stored, got a {type(value).__name__}")
 
 
 def _name(name: object) -> str:
@@ -108,7 +108,7 @@ def plain(value: TypedValue, binary: Callable[[Any], bytes] = bytes) -> Value:
 
 
 def item_size(pk: str, sk: str, item: Item) -> int:
-    """Bytes that DynamoDB bills: names and values of all attributes, the key's among them."""
+    """The bytes that DynamoDB bills: names and values of all attributes, including the key."""
     key = len(PK) + len(SK) + len(pk.encode()) + len(sk.encode())
     return key + sum(_attribute_size(name, value) for name, value in item.items())
 
@@ -127,7 +127,7 @@ def value_size(value: Value) -> int:
     elif isinstance(value, Mapping):
         parts = [_attribute_size(name, part) for name, part in value.items()]
     else:
-        raise TypeError(f"cannot keep a {type(value).__name__}")
+        raise TypeError(f"expected a value that can be stored, got a {type(value).__name__}")
     return _LIST_OVERHEAD + sum(parts) + _ELEMENT_OVERHEAD * len(parts)
 
 
@@ -136,6 +136,6 @@ def _attribute_size(name: str, value: Value) -> int:
 
 
 def _number_size(value: int) -> int:
-    """About one byte for two significant digits and one more, and one for a minus."""
+    """About one byte for two significant digits, plus one, plus one for a minus."""
     digits = len(str(abs(value)).rstrip("0"))
     return (digits + 1) // 2 + 1 + (value < 0)

@@ -1,7 +1,7 @@
-"""Capability tokens: which the owner has issued, how often each was used, and which are revoked.
+"""Capability tokens: the tokens that the owner has issued, their uses, and the revoked tokens.
 
-A use is counted in the transaction that stores the event. The counter that is compared with the
-maximum stands far above every maximum once the token is revoked: so one condition refuses both.
+A use is counted in the transaction that stores the event. Revoking a token sets its counter far
+above every maximum, so one condition refuses used-up and revoked tokens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,9 +15,9 @@ REFERENCE: Final = "capability#"
 
 _ISSUED: Final = "capabilities"
 _USES: Final = "uses"
-_REVOKED: Final = 10**15  # more uses than anybody lives to see
+_REVOKED: Final = 10**15  # more uses than any token can reach
 
-# A token's id, and how often it may be used; None is any number.
+# A token's id, and its limit of uses; None means no limit.
 Use = tuple[str, int | None]
 
 
@@ -28,7 +28,7 @@ class Issued(NamedTuple):
     token: str  # JSON
     time: int
     uses: int
-    revoked: int | None  # when
+    revoked: int | None  # time of the revocation, in seconds
 
 
 class Capabilities:
@@ -36,7 +36,7 @@ class Capabilities:
         self._engine = engine
 
     def payment(self, uses: Sequence[Use]) -> Payment:
-        """Pays for an event with one use of each token of a chain, the last of which is the
+        """The payment for an event: one use of each token of a chain. The last token is the
         author's own."""
         writes = [
             Add(
@@ -51,7 +51,7 @@ class Capabilities:
         return Payment(writes, f"{REFERENCE}{uses[-1][0]}")
 
     def refusal(self, uses: Sequence[Use]) -> str | None:
-        """Why a chain can be used no more, None if it can."""
+        """The reason why a chain can no longer be used, or None."""
         items = self._engine.get_many(Table.LEDGER, [_key(token) for token, _ in uses])
         for token, most in uses:
             item = items.get(_key(token), {})
@@ -65,11 +65,11 @@ class Capabilities:
         return self._count(self._engine.get(Table.LEDGER, *_key(token)))
 
     def add(self, token: str, json: str, now: int) -> None:
-        """Note a token that was issued. One that was issued before keeps its uses."""
+        """Store an issued token. A token that is stored already keeps its uses."""
         self._engine.write(Put(Table.LEDGER, _ISSUED, token, {"token": json, "time": now}))
 
     def revoke(self, token: str, now: int) -> None:
-        """From now on no event is stored by this token, nor by any that was made from it."""
+        """Revoke a token, and with it every token that was derived from it."""
         revoked = {"gate": _REVOKED, "revoked": now}
         self._engine.write(Add(Table.LEDGER, *_key(token), {}, revoked))
 

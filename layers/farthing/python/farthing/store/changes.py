@@ -1,12 +1,12 @@
 """The numbered log: every stored event once, in the order of its number.
 
-Entries are packed into chunks, one a commit, and chunks into buckets, so that no partition takes
-all writes for ever. A second list by author serves those who follow few authors. The counter moves
+Entries are packed into chunks, one a commit, and chunks into buckets, so that the writes do not go
+to one partition forever. A second list by author serves readers of few authors. The counter moves
 in the transaction that writes the entries it counts: numbers have no gaps and never change.
 
 DynamoDB may show one item of a transaction a moment before another. The log is therefore read by
-its numbers, and a reader waits where one is missing; an author's list, where a gap would not show,
-is read only as far as later commits stand behind it.
+number, and a reader waits for a missing number. In an author's list a gap would not be visible, so
+the list is read only up to entries that several later commits follow.
 """
 
 import heapq
@@ -29,7 +29,6 @@ from farthing.store.table import (
     Row,
     Table,
     TransactionCancelled,
-    TransactWrite,
     read_all,
 )
 
@@ -45,13 +44,14 @@ _ID, _PUBKEY, _KIND = 64, 64, 4  # characters of an entry's parts
 _ENTRY = _ID + _PUBKEY + _KIND
 _AUTHOR_PAGE = 100
 _LOG_PAGE = 50
-_ATTEMPTS = 20  # at an entry that is counted and does not show
-# Of these, at the log's end, an author's list may not show all yet: four full commits at least.
+_ATTEMPTS = 20  # reads of an entry that is counted but not visible yet
+# The last entries of the log, at least four full commits: an author's list may not show all of them
+# yet.
 _UNSETTLED = 4 * MOST_AT_ONCE
 
 
 class Arrival(NamedTuple):
-    """An event to be numbered."""
+    """An event that needs a number."""
 
     id: str
     pubkey: str
@@ -68,15 +68,15 @@ class Change(NamedTuple):
 
 
 class Numberer(Protocol):
-    """Someone who numbers events in the engine's own commits."""
+    """Numbers events in the engine's own commits."""
 
     def number(self, arrivals: Sequence[Arrival], space: Space[Any]) -> int:
-        """Number those of the events that have no number. How many those were."""
+        """Number the events that have no number. Returns how many got a number."""
         ...
 
 
 class CounterMoved(Exception):
-    """Somebody else has numbered events meanwhile; nothing was written."""
+    """Another process has numbered events meanwhile; nothing was written."""
 
 
 class AlreadyNumbered(Exception):
@@ -88,7 +88,7 @@ class AlreadyNumbered(Exception):
 
 
 def _room(last: int) -> int:
-    """How many more entries the bucket takes."""
+    """The number of entries that still fit into the bucket."""
     return BUCKET - last % BUCKET
 
 
@@ -111,8 +111,12 @@ class ChangeLog:
     def _log(self, number: int) -> str:
         return f"{self._prefix}{_LOG}{(number - 1) // BUCKET}"
 
+    def chunk_key(self, last: int) -> Key:
+        """The key of the chunk behind the number `last`."""
+        return self._log(last + 1), _sort_key(last + 1)
+
     def id_key(self, event_id: str) -> Key:
-        """Where an event's number stands."""
+        """The key of an event's number."""
         return f"{self._prefix}id#{event_id}", _NUMBER
 
     def _by_author(self, author: str) -> str:
@@ -126,21 +130,15 @@ class ChangeLog:
         return 0 if counter is None else int(counter[_NUMBER])
 
     def last_number(self) -> int:
-        """The highest number given, for readers: also by a commit whose chunk shows already, and
-        has been streamed, while the counter does not."""
+        """The highest number given, for readers. It includes a commit whose chunk is visible and
+        streamed already while its counter is not."""
         last = self.counter()
-        while (
-            item := self._engine.get(Table.CHANGES, self._log(last + 1), _sort_key(last + 1))
-        ) is not None:
+        while (item := self._engine.get(Table.CHANGES, *self.chunk_key(last))) is not None:
             last += len(item["e"]) // _ENTRY
         return last
 
-    def number_of(self, event_id: str) -> int | None:
-        item = self._engine.get(Table.CHANGES, *self.id_key(event_id))
-        return None if item is None else int(item[_NUMBER])
-
     def numbers_of(self, event_ids: Iterable[str]) -> dict[str, int]:
-        """The numbers of those that have one."""
+        """The numbers of the events that have one."""
         keys = {self.id_key(event_id): event_id for event_id in event_ids}
         found = self._engine.get_many(Table.CHANGES, keys)
         return {keys[key]: int(item[_NUMBER]) for key, item in found.items()}
@@ -150,7 +148,8 @@ class ChangeLog:
         return MOST_AT_ONCE * self._engine.max_transaction // MAX_TRANSACTION
 
     def append(self, last: int, arrivals: Sequence[Arrival]) -> int:
-        """Number events behind `last`, as many as fit into one commit. How many those were."""
+        """Number events behind `last`, as many as fit into one commit. Returns how many got a
+        number."""
         batch = arrivals[: min(self.most_at_once, _room(last))]
         try:
             self._engine.transact(self._writes(last, batch))
@@ -165,20 +164,22 @@ class ChangeLog:
             raise CounterMoved from None
         return len(batch)
 
-    def chunks(self, last: int, arrivals: Sequence[Arrival]) -> list[list[TransactWrite]]:
-        """The writes that number all of the events behind `last`: a transaction a bucket."""
+    def chunks(self, last: int, arrivals: Sequence[Arrival]) -> list[list[Put]]:
+        """The writes that number all of the events behind `last`, for each chunk the counter, the
+        chunk itself, and the entries of its events."""
         writes = []
         while arrivals:
-            batch, arrivals = arrivals[: _room(last)], arrivals[_room(last) :]
-            writes.append(self._writes(last, batch))
-            last += len(batch)
+            most = min(self.most_at_once, _room(last))
+            writes.append(self._writes(last, arrivals[:most]))
+            last += len(arrivals[:most])
+            arrivals = arrivals[most:]
         return writes
 
     def between(
         self, since: int, last: int, authors: Sequence[str] | None = None
     ) -> Iterator[Change]:
-        """Entries above `since`, up to `last`, ascending; with `authors`, only theirs, and those of
-        keys that begin alike as far as the space lists authors by."""
+        """Entries above `since`, up to `last`, ascending; with `authors`, only their entries, and
+        entries of keys with the same leading digits by which the space lists authors."""
         if authors is None:
             return self._from_log(since, last)
         settled = max(since, last - _UNSETTLED)
@@ -207,7 +208,7 @@ class ChangeLog:
     def _from_bucket(self, first: int, last: int) -> Iterator[Change]:
         """Entries from `first` on, in the bucket that it belongs to."""
         pk = self._log(first)
-        # The chunk that holds the first one begins at or before it.
+        # The chunk with the first entry begins at or before that entry.
         floor = self._engine.query(
             Query(Table.CHANGES, pk, high=_sort_key(first), backward=True, limit=1)
         )
@@ -227,18 +228,20 @@ class ChangeLog:
             pubkey = row.item.get("p", author)
             yield Change(int(row.sk), row.item["i"], pubkey, row.item["k"])
 
-    def _writes(self, last: int, batch: Sequence[Arrival]) -> list[TransactWrite]:
+    def _writes(self, last: int, batch: Sequence[Arrival]) -> list[Put]:
         first = last + 1
         unmoved: Condition = Equals(_NUMBER, last) if last else Absent()
         entries = "".join(f"{event.id}{event.pubkey}{event.kind:04x}" for event in batch)
-        writes: list[TransactWrite] = [
+        writes = [
             Put(Table.CHANGES, *self.counter_key, {_NUMBER: last + len(batch)}, unmoved),
             Put(Table.CHANGES, self._log(first), _sort_key(first), {"e": entries}, Absent()),
         ]
         for number, event in enumerate(batch, first):
             writes.append(Put(Table.CHANGES, *self.id_key(event.id), {_NUMBER: number}, Absent()))
             by_author: dict[str, Any] = {"i": event.id, "k": event.kind}
-            if self._space.author_digits < PUBKEY_DIGITS:  # the list does not say whose it is
+            if (
+                self._space.author_digits < PUBKEY_DIGITS
+            ):  # the list's key has only a part of the author's key
                 by_author["p"] = event.pubkey
             pk = self._by_author(event.pubkey)
             writes.append(Put(Table.CHANGES, pk, _sort_key(number), by_author))
@@ -246,7 +249,7 @@ class ChangeLog:
 
 
 def chunk(row: Row) -> Iterator[Change]:
-    """The entries that one commit has added."""
+    """The entries of one commit."""
     first, text = int(row.sk), row.item["e"]
     for position in range(len(text) // _ENTRY):
         entry = text[position * _ENTRY : (position + 1) * _ENTRY]
@@ -259,5 +262,6 @@ def chunk(row: Row) -> Iterator[Change]:
 
 
 def log_space_of(pk: str) -> Space[Any] | None:
-    """The space whose log a partition of the changes table belongs to; None if to no log."""
+    """The space whose log a partition of the changes table belongs to; None for any other
+    partition."""
     return next((each for each in SPACES if pk.startswith(f"{each.prefix}{_LOG}")), None)

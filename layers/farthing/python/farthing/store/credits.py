@@ -1,7 +1,7 @@
 """Credit that trust gives followed agents: the limits of peers without a limit of their own.
 
 No limit depends on another. So a rebuild replaces them one by one: a reader in between sees old and
-new limits, and each of them was right at some time.
+new limits, each of which was valid at some time.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class CreditLimits:
         self._engine = engine
 
     def of(self, pubkey: str) -> int | None:
-        """The limit of one agent; None if trust has nothing to say of it."""
+        """The limit of one agent, or None if trust gives no limit."""
         item = self._engine.get(Table.ROUTES, _CREDIT, pubkey)
         return None if item is None else item["limit"]
 
@@ -28,9 +28,10 @@ class CreditLimits:
         return {row.sk: row.item["limit"] for row in read_all(self._engine, query)}
 
     def replace(self, limits: Mapping[str, int]) -> None:
-        """Exactly these limits, and no others."""
+        """Replace all limits by these."""
         gone = self.all().keys() - limits.keys()
-        # Withdrawn first: should it end halfway, nobody has more credit than either table gives.
+        # Old limits are deleted first: after a crash halfway, no agent has more credit than the old
+        # or the new limits give.
         writes: list[Put | Delete] = [
             *(Delete(Table.ROUTES, _CREDIT, pubkey) for pubkey in sorted(gone)),
             *(Put(Table.ROUTES, _CREDIT, pubkey, {"limit": limits[pubkey]}) for pubkey in limits),

@@ -1,5 +1,5 @@
-"""How far each live subscription to the numbered log is. One caller at a time holds a cursor and
-serves its subscription."""
+"""The position of each live subscription in the numbered log. One caller at a time holds a cursor
+and serves its subscription."""
 
 from typing import NamedTuple
 
@@ -15,10 +15,10 @@ class Lease(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """How far a live changes subscription is, as the caller that serves it holds it."""
+    """The position of a live changes subscription, for the caller that holds the cursor."""
 
-    number: int  # everything up to here has been sent
-    until_ms: int  # the end of the holder's lease, by which the holder is known
+    number: int  # all entries up to this number were sent
+    until_ms: int  # the end of the holder's lease, which identifies the holder
     told: int = 0  # how many other callers have noted that there is more to send
 
 
@@ -41,8 +41,8 @@ class Cursors:
             free = standing["until"] < lease.now_ms
             amounts = {} if free else {"told": 1}
             assign = {"until": lease.until_ms} if free else {}
-            # The condition keeps us from making a cursor that is gone, and from telling a holder
-            # that has just let it go.
+            # The condition prevents making a deleted cursor again, and marking a cursor that was
+            # just released.
             unchanged = Equals("until", standing["until"])
             try:
                 item = self._engine.write(Add(Table.SESSIONS, *key, amounts, assign, unchanged))
@@ -53,11 +53,11 @@ class Cursors:
         return None
 
     def leave(self, subscription: Subscription, cursor: Cursor) -> bool:
-        """Let the cursor go. Whether another caller has noted that there is more to send."""
+        """Release the cursor. True if another caller has marked that there is more to send."""
         key, assign = cursor_key(subscription), {"at": cursor.number, "until": 0}
         mine = Equals("until", cursor.until_ms)
         try:
             left = self._engine.write(Add(Table.SESSIONS, *key, {}, assign, mine))
         except ConditionFailed:
-            return False  # closed, or we took too long and another has taken over
+            return False  # closed, or our lease has ended and another caller has it
         return left is not None and left.get("told", 0) != cursor.told

@@ -1,5 +1,5 @@
 """The table port on DynamoDB, through PynamoDB's connection: strongly consistent reads, bounded
-retries, and calls side by side in a shared pool of threads."""
+retries, and parallel calls in a shared pool of threads."""
 
 import random
 import threading
@@ -24,8 +24,6 @@ from farthing.store.dynamodb_faults import (
     given_up,
 )
 from farthing.store.dynamodb_requests import (
-    ATTRIBUTE_DEFINITIONS,
-    KEY_SCHEMA,
     Request,
     Requests,
 )
@@ -41,11 +39,9 @@ from farthing.store.limits import (
 )
 from farthing.store.table import (
     CLOUD_SHARDS,
-    EXPIRES,
     MAX_BATCH_GET,
     MAX_BATCH_WRITE,
     MAX_TRANSACTION,
-    STREAMED,
     Absent,
     Add,
     BatchWrite,
@@ -170,12 +166,14 @@ class DynamoDBEngine:
             if refused.code != CONDITION_FAILED:
                 raise
             if refused.after_loss and refused.current == request.get("Item"):
-                return None  # what stands in the way is what we wrote before the answer was lost
+                return None  # the item in the way is our own write, whose answer was lost
             raise ConditionFailed(_item(refused.current)) from None
         return _item(response.get("Attributes"))
 
     def write_batch(self, writes: Sequence[BatchWrite], *, deferred: bool = False) -> None:
-        del deferred  # nothing orders DynamoDB's writes for us: what comes next must find these
+        del (
+            deferred
+        )  # DynamoDB does not order writes, so the caller's next call must wait for these
         check_batch(writes)
         for write in writes:
             if isinstance(write, Put):
@@ -195,7 +193,7 @@ class DynamoDBEngine:
         check_transaction_size(writes)
         request = {
             "TransactItems": self._requests.transact(writes),
-            # Repeated after a lost answer, it is still carried out once.
+            # A repeat after a lost answer is carried out only once.
             "ClientRequestToken": self._token(),
         }
         try:
@@ -207,10 +205,10 @@ class DynamoDBEngine:
             raise cancelled from None
 
     def together(self, *calls: Callable[[], T]) -> list[T]:
-        """All calls run to their end, and then the first error is raised.
+        """Run all calls to their end, and then raise the first error.
 
-        What the pool has not begun by the time we get to it, we do ourselves: so we only ever wait
-        for what is running, and calls that call `together` again cannot lock each other out.
+        This thread itself runs the calls that the pool has not started yet. So it waits only for
+        running calls, and nested calls of `together` cannot deadlock.
         """
         if len(calls) < 2:
             return [call() for call in calls]
@@ -239,7 +237,8 @@ class DynamoDBEngine:
         return None if is_expired(item, int(self._clock())) else item
 
     def _drain(self, operation: str, requests: Request, left: str) -> Iterator[Request]:
-        """Send a batch until nothing of it is left over. Any progress counts as a new start."""
+        """Send a batch until all of it is done. The number of retries starts again after any
+        progress."""
         failures = 0
         while requests:
             response = self._send(operation, {"RequestItems": requests})
@@ -247,7 +246,7 @@ class DynamoDBEngine:
             rest: Request = response.get(left) or {}
             failures = 0 if _count(rest) < _count(requests) else failures + 1
             if failures == self._backoff.attempts:
-                raise Throttled("the store left part of a batch undone")
+                raise Throttled("the store did not complete a batch within all retries")
             if rest:
                 self._backoff.pause(failures)
             requests = rest
@@ -273,7 +272,8 @@ class DynamoDBEngine:
 
 
 def _is_repeatable(write: Write) -> bool:
-    """Whether doing it twice is as good as once. A put where nothing stood recognises itself."""
+    """Whether the write may be sent twice. A put of a new item can recognise its own earlier
+    write."""
     if write.condition is None:
         return not isinstance(write, Add)
     return isinstance(write, Put) and isinstance(write.condition, Absent)
@@ -313,22 +313,3 @@ def _count(requests: Request) -> int:
 
 def _length(part: Any) -> int:
     return len(part["Keys"]) if isinstance(part, dict) else len(part)
-
-
-def create_tables(connection: Connection, prefix: str = "") -> None:
-    """All tables, on demand, for tests and development; in the cloud the stacks make them."""
-    for table in Table:
-        name = f"{prefix}{table}"
-        streamed: dict[str, Any] = {
-            "stream_enabled": True,
-            "stream_view_type": "NEW_AND_OLD_IMAGES",
-        }
-        connection.create_table(
-            name,
-            attribute_definitions=ATTRIBUTE_DEFINITIONS,
-            key_schema=KEY_SCHEMA,
-            billing_mode="PAY_PER_REQUEST",
-            stream_specification=streamed if table in STREAMED else None,
-        )
-        connection.client.get_waiter("table_exists").wait(TableName=name)
-        connection.update_time_to_live(name, EXPIRES)

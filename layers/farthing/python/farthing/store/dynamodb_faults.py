@@ -1,4 +1,5 @@
-"""What a failed DynamoDB call means: whether it was carried out, and whether to send it again."""
+"""The meaning of a failed DynamoDB call: whether it may have been carried out, and whether to
+retry."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,11 +51,11 @@ class Fault(Enum):
     CONTENDED = auto()
     UNSENT = auto()
     LOST = auto()  # the call may have been carried out
-    FINAL = auto()  # sending it again would not help
+    FINAL = auto()  # a retry would not help
 
 
 class CallRefused(StoreError):
-    """DynamoDB's answer is no. `after_loss`: an earlier attempt at the call may have passed."""
+    """DynamoDB has refused the call. `after_loss`: an earlier attempt may have succeeded."""
 
     def __init__(self, error: Exception, *, after_loss: bool) -> None:
         super().__init__(str(error))
@@ -101,7 +102,7 @@ def fault_of(error: Exception) -> Fault:
 
 
 def _cancellation_fault(error: Exception) -> Fault:
-    """Only what passes by itself is worth another try: a broken condition stays broken."""
+    """Only a temporary reason is worth another attempt: a failed condition fails again."""
     codes = {reason.code for reason in reasons_of(error) if reason is not None}
     if not codes or codes - _THROTTLED - _CONTENDED:
         return Fault.FINAL
@@ -118,13 +119,13 @@ def given_up(fault: Fault, *, maybe_written: bool) -> StoreError:
     if maybe_written:
         return OutcomeUnknown("the store did not answer")
     if fault is Fault.CONTENDED:
-        return Contended("others write the same items")
-    return Throttled("the store did not take the call through all retries")
+        return Contended("other processes are writing the same items")
+    return Throttled("the store is over its capacity and refused all retries")
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential, with full jitter: each pause is anything between nothing and its bound."""
+    """Exponential pauses with full jitter: each pause is random, between 0 and its bound."""
 
     sleep: Callable[[float], None]
     jitter: Callable[[], float]

@@ -1,5 +1,5 @@
-"""The port's operations as DynamoDB requests, written with PynamoDB's expressions. Pure: nothing
-is sent from here."""
+"""The port's operations as DynamoDB requests, written with PynamoDB's expressions. Pure: this
+module sends nothing."""
 
 from collections.abc import Sequence
 from typing import Any, assert_never
@@ -56,7 +56,7 @@ class Requests:
         self._connection = connection
         self._prefix = prefix
         for table in Table:
-            # Said here, PynamoDB need not ask with DescribeTable.
+            # PynamoDB gets the schema here, so it does not call DescribeTable.
             schema = {
                 "TableName": self.name(table),
                 "KeySchema": KEY_SCHEMA,
@@ -79,7 +79,7 @@ class Requests:
         return {self.name(table): {"Keys": typed_keys, "ConsistentRead": True}}
 
     def query(self, query: Query) -> Request | None:
-        """None when nothing can lie in the range, which DynamoDB would refuse instead."""
+        """The request, or None for an empty range, which DynamoDB would refuse."""
         after = _start(query)
         if _is_empty(query):
             return None
@@ -161,8 +161,8 @@ def _actions(write: Add) -> list[Action]:
 
 
 def _start(query: Query) -> str | None:
-    """Where reading begins, unless that is where the range begins anyway: DynamoDB refuses a start
-    outside of the range."""
+    """The sort key after which reading starts. None if that is outside the range, which DynamoDB
+    refuses: then the whole range is read."""
     if query.after is None:
         return None
     if query.backward:
@@ -182,7 +182,7 @@ def _is_empty(query: Query) -> bool:
 
 
 def _range(query: Query) -> Expression:
-    """DynamoDB takes one condition on the sort key and no more."""
+    """The range as one condition on the sort key: DynamoDB accepts no second one."""
     partition = Path([PK]) == typed(query.pk)
     sk = Path([SK])
     match query.low or None, query.high:

@@ -1,7 +1,7 @@
 """Stored events: writing, replacing, deleting, and reading by id.
 
-The event's item is the commit point. Postings are written before it and taken away after it, so
-that a crash leaves at worst a posting that points nowhere, and never an event that is not found.
+The event's item is the commit point. Postings are written before it and deleted after it. So a
+crash may leave a posting without an event, but never an event without postings.
 """
 
 import time
@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from farthing.nostr.events import Event
 from farthing.nostr.kinds import Keeping
 from farthing.store.payment import BORROWED, Payment, raise_if_refused
 from farthing.store.postings import Lists, short_value
+from farthing.store.recall import Reading, Recall
 from farthing.store.spaces import SPACES, E, Space, Storable
 from farthing.store.table import (
     EXPIRES,
@@ -31,14 +32,17 @@ from farthing.store.table import (
     Table,
     TransactionCancelled,
     TransactWrite,
+    is_expired,
 )
 
 _EVENT = "e"  # sort key of an event, or of the tombstone in its place
 _ADDRESS = "a"  # sort key of an address
-_ATTEMPTS = 100  # each lost race means that somebody else has got on
-_DELETER = "d#"  # begins the sort key of a deleter that a full tombstone does not name
+_ATTEMPTS = 100  # each lost race means that another writer has made progress
+_DELETER = "d#"  # prefix of the sort key of a deleter for which the tombstone has no room
 _MOST_NAMED = 100
 _DAY = 24 * 3600
+
+T = TypeVar("T")
 
 
 class Outcome(Enum):
@@ -49,16 +53,19 @@ class Outcome(Enum):
 
 
 class EventRecord(Generic[E]):
-    """An event as it is kept: its JSON goes out as it is, and is parsed only where need be. Reads
-    make hundreds of them, so each looks its fields up in the item."""
+    """A stored event. Its JSON is sent unchanged, and is parsed only if needed. A read makes
+    hundreds of records, so each field is read from the item on demand."""
 
-    __slots__ = ("_event", "_item", "_parse", "id")
+    __slots__ = ("_event", "_item", "_octets", "_parse", "gone", "id", "number")
 
     def __init__(self, event_id: str, item: Item, parse: Callable[[str], E]) -> None:
         self.id = event_id
         self._item = item
         self._parse = parse
         self._event: E | None = None
+        self._octets: bytes | None = None
+        self.gone = False  # see `recall`
+        self.number: int | None = None  # its change number, once somebody has asked for it
 
     @property
     def pubkey(self) -> str:
@@ -80,13 +87,31 @@ class EventRecord(Generic[E]):
         return json
 
     @property
+    def size(self) -> int:
+        """About the length of its JSON."""
+        return len(self.json)
+
+    @property
+    def octets(self) -> bytes:
+        """The JSON as octets, for sending."""
+        if self._octets is None:
+            self._octets = self.json.encode()
+        return self._octets
+
+    @property
+    def expires(self) -> int | None:
+        """The second from which the event no longer exists."""
+        expires: int | None = self._item.get(EXPIRES)
+        return expires
+
+    @property
     def payment(self) -> str | None:
-        """The reference of what paid for it."""
+        """The reference of the event's payment."""
         return self._item.get("r")
 
     @property
     def written(self) -> int:
-        """The second in which it was written."""
+        """The second in which the event was written."""
         return int(self._item.get("w", 0))
 
     @property
@@ -116,14 +141,16 @@ def event_item(event: Storable, written: int, payment: Payment | None = None) ->
 
 
 def expiry_of(event: Storable, payment: Payment | None) -> int | None:
-    """When the event goes: by its author's word, or when a loan ends."""
-    loan = None if payment is None else payment.expires
+    """When the event expires: at its author's expiration tag, or at the end of a loan."""
+    if payment is None:
+        return event.expiration
+    loan = payment.expires
     return min((each for each in (event.expiration, loan) if each is not None), default=None)
 
 
 def event_key(space: Space[Any], event_id: str) -> Key:
-    """Where an event stands. The sort key names the space as well: jobs that read a whole export
-    choose items by their sort key, and then do not meet those of another format."""
+    """The key of an event. The sort key also names the space: jobs that read a whole export select
+    items by sort key, and so skip other formats."""
     return f"{space.prefix}{event_id}", f"{space.prefix}{_EVENT}"
 
 
@@ -146,15 +173,21 @@ class EventStore(Generic[E]):
     """The events of one space."""
 
     def __init__(
-        self, engine: Engine, space: Space[E], *, clock: Callable[[], float] = time.time
+        self,
+        engine: Engine,
+        space: Space[E],
+        *,
+        clock: Callable[[], float] = time.time,
+        recall: Recall | None = None,
     ) -> None:
         self.space = space
+        self.recall = recall
         self.lists = Lists(space, engine.shards)
         self._engine = engine
         self._clock = clock
 
     @property
-    def _now(self) -> int:
+    def now(self) -> int:
         return int(self._clock())
 
     def get(self, event_id: str) -> EventRecord[E] | None:
@@ -162,19 +195,47 @@ class EventStore(Generic[E]):
         item = self._engine.get(Table.EVENTS, pk, sk)
         return None if item is None else stored_event(self.space, pk, item)
 
-    def get_many(self, ids: Iterable[str]) -> dict[str, EventRecord[E]]:
+    def get_many(
+        self, ids: Iterable[str], reading: Reading | None = None
+    ) -> dict[str, EventRecord[E]]:
+        """The stored events among these ids. `reading` is the answer that they belong to, if the
+        answer is to be cached."""
         keys = {event_key(self.space, event_id): event_id for event_id in ids}
+        if self.recall is None:
+            return {keys[key]: record for key, record in self._read(keys).items()}
+        found = self.recall.records(keys)
+        unknown = [key for key in keys if key not in found]
+        if reading is not None:
+            reading.keys.update(unknown)
+            found |= self._read_and_keep(self.recall, reading, unknown)
+        elif unknown:
+            with self.recall.reading() as own:
+                own.keys.update(unknown)
+                found |= self._read_and_keep(self.recall, own, unknown)
+        return {event_id: found[key] for key, event_id in keys.items() if key in found}
+
+    def _read_and_keep(
+        self, recall: Recall, reading: Reading, keys: Sequence[Key]
+    ) -> dict[Key, EventRecord[E]]:
+        read = self._read(keys) if keys else {}
+        recall.keep_records(reading, read)
+        return read
+
+    def _read(self, keys: Iterable[Key]) -> dict[Key, EventRecord[E]]:
         items = self._engine.get_many(Table.EVENTS, keys)
-        parse = self.space.parse
+        parse, start = self.space.parse, len(self.space.prefix)
         return {
-            keys[key]: EventRecord(keys[key], item, parse)
+            key: EventRecord(key[0][start:], item, parse)
             for key, item in items.items()
             if "j" in item
         }
 
-    def at_address(self, address: str) -> EventRecord[E] | None:
-        """The version that stands at an address, `kind:pubkey:name`."""
-        return self._current_version(self._address(self._address_key(address)))
+    def at_addresses(self, addresses: Iterable[str]) -> list[EventRecord[E]]:
+        """The current versions at some addresses, `kind:pubkey:name`. An address without an event
+        gives none."""
+        keys = [self._address_key(address) for address in addresses]
+        items = self._engine.get_many(Table.EVENTS, keys).values()
+        return list(self.get_many(item["id"] for item in items if "id" in item).values())
 
     def was_here(self, event_id: str) -> bool:
         """Whether the event is stored, or was until its author deleted it."""
@@ -183,42 +244,53 @@ class EventStore(Generic[E]):
     def save(
         self,
         event: E,
-        beside: Callable[[], Any] = lambda: None,
+        beside: Callable[[], Any] | None = None,
         payment: Payment | None = None,
     ) -> Outcome:
         """Store the event durably; saving it again changes nothing.
 
-        `beside` is run next to the first round trip; if it raises, the event is not stored. A
-        payment is made in the transaction that commits the event; PaymentRefused if it cannot be.
-        A loan never takes anything from an event that stands by right, and gives way to it.
+        `beside`, if given, runs in parallel with the first request. If it raises, the event is not
+        stored. A payment is made in the transaction that commits the event. Raises PaymentRefused
+        if the payment fails. An event on loan never replaces or shortens an event that is stored to
+        stay, and is replaced by it.
         """
         if event.keeping is Keeping.EPHEMERAL:
             raise ValueError("an ephemeral event is never stored")
         if event.address is not None:
             return self._save_version(event, event.address, beside, payment)
         if payment is not None and payment.is_loan and self._stands(event, payment):
-            return Outcome.DUPLICATE  # before its postings would get an end that it does not have
-        self._engine.together(beside, lambda: self._write_postings(event, payment))
+            # Before the postings are written: they would get an expiry that the event lacks.
+            return Outcome.DUPLICATE
+        self._next_to(beside, partial(self._write_postings, event, payment))
         outcome = self._save_once(event, payment)
         if outcome is Outcome.DUPLICATE and payment is not None and payment.is_loan:
-            self._write_postings(event, None)  # stored by right in this very moment
+            self._write_postings(event, None)  # another writer has just stored the event to stay
         if outcome is Outcome.DELETED:
-            self._drop_postings(event)  # for good: nobody can store it any more
+            self._drop_postings(event)  # final: nobody can store the event any more
         if event.kind == self.space.deletion_kind and outcome is not Outcome.DELETED:
-            # Also when it was stored before: that attempt may have ended halfway.
+            # Also if the event was stored before: the earlier attempt may have stopped halfway.
             self._delete_targets(event)
         return outcome
 
+    def _next_to(self, beside: Callable[[], Any] | None, call: Callable[[], T]) -> T:
+        """The result of `call`, with `beside` run in parallel."""
+        if beside is None:
+            return call()
+        result: T = self._engine.together(beside, call)[1]
+        return result
+
     def _save_once(self, event: E, payment: Payment | None) -> Outcome:
         condition: Condition = Absent()
-        key, item = event_key(self.space, event.id), event_item(event, self._now, payment)
+        key, item = event_key(self.space, event.id), event_item(event, self.now, payment)
         for _ in range(_ATTEMPTS):
             try:
                 self._commit(Put(Table.EVENTS, *key, item, condition), payment)
                 return Outcome.STORED
             except ConditionFailed as failure:
-                if failure.current is None:  # gone between the two looks
+                if failure.current is None:  # deleted between the two reads
                     condition = Absent()
+                elif is_expired(failure.current, self.now):
+                    condition = Equals(EXPIRES, failure.current[EXPIRES])
                 elif _gives_way(failure.current, payment):
                     condition = Equals("r", BORROWED)
                 elif "j" in failure.current:
@@ -227,14 +299,14 @@ class EventStore(Generic[E]):
                     return Outcome.DELETED
                 else:
                     condition = over
-        raise Contended("the event is being written by others")
+        raise Contended("other processes are writing the event")
 
     def _commit(self, put: Put, payment: Payment | None) -> None:
         self._write([put, *(payment.writes if payment else ())])
 
     def _write(self, writes: Sequence[TransactWrite]) -> None:
-        """Make the first write, together with the others where there are any; ConditionFailed if
-        its condition does."""
+        """Make the first write, in one transaction with the others, if any. Raises ConditionFailed
+        if the first write's condition fails."""
         first = writes[0]
         if len(writes) == 1 and isinstance(first, Put):
             self._engine.write(first)
@@ -246,11 +318,11 @@ class EventStore(Generic[E]):
             raise ConditionFailed(cancelled.current[0]) from None
 
     def _save_version(
-        self, event: E, address: str, beside: Callable[[], Any], payment: Payment | None
+        self, event: E, address: str, beside: Callable[[], Any] | None, payment: Payment | None
     ) -> Outcome:
         key = self._address_key(address)
         condition: Condition = Absent()
-        _, current = self._engine.together(beside, lambda: self._address(key))
+        current = self._next_to(beside, partial(self._address, key))
         for attempt in range(_ATTEMPTS):
             refusal = _refusal(event, current)
             if refusal is Outcome.DUPLICATE:
@@ -268,7 +340,7 @@ class EventStore(Generic[E]):
                     partial(self._write_postings, event, payment),
                     partial(self._current_version, current),
                 )
-            item = event_item(event, self._now, payment)
+            item = event_item(event, self.now, payment)
             writes = self._replacement(event, key, current, condition, item)
             try:
                 self._engine.transact([*writes, *(payment.writes if payment else ())])
@@ -281,6 +353,8 @@ class EventStore(Generic[E]):
                         self._drop_postings(event)
                         return Outcome.DELETED
                     condition = over
+                elif standing is not None and is_expired(standing, self.now):
+                    condition = Equals(EXPIRES, standing[EXPIRES])
                 elif standing is not None and _gives_way(standing, payment):
                     condition = Equals("r", BORROWED)
                 current = self._address(key)
@@ -288,7 +362,7 @@ class EventStore(Generic[E]):
             if replaced is not None and replaced.id != event.id:
                 self._drop_postings(replaced.event)
             return Outcome.STORED
-        raise Contended("the address is being written by others")
+        raise Contended("other processes are writing the address")
 
     def _stands(self, event: E, payment: Payment) -> bool:
         item = self._engine.get(Table.EVENTS, *event_key(self.space, event.id))
@@ -297,11 +371,11 @@ class EventStore(Generic[E]):
     def _same_version(
         self, event: E, payment: Payment | None, condition: Condition
     ) -> tuple[Outcome | None, Condition]:
-        """What becomes of a version whose address names it already, and on which condition."""
+        """The item and condition for a version that its address names already."""
         item = self._engine.get(Table.EVENTS, *event_key(self.space, event.id))
         if item is None:  # its loan has ended
             return None, condition
-        if "j" not in item:  # deleted by id: the address does not know of it
+        if "j" not in item:  # deleted by id, which does not change the address
             return Outcome.DELETED, condition
         if _gives_way(item, payment):
             return None, Equals("r", BORROWED)
@@ -318,7 +392,7 @@ class EventStore(Generic[E]):
         return self.get(address["id"]) if address and "id" in address else None
 
     def _write_postings(self, event: E, payment: Payment | None) -> None:
-        postings = self.lists.postings(event, self._now, expiry_of(event, payment))
+        postings = self.lists.postings(event, self.now, expiry_of(event, payment))
         self._engine.write_batch(postings, deferred=True)
 
     def _drop_postings(self, event: E) -> None:
@@ -326,7 +400,7 @@ class EventStore(Generic[E]):
         self._engine.write_batch([Delete(Table.POSTINGS, pk, sk) for pk, sk in keys])
 
     def _delete_targets(self, deletion: E) -> None:
-        """Delete what the event names, as far as it is its author's own."""
+        """Delete the events and addresses that the event names, if they belong to its author."""
         ids, addresses = self.space.targets(deletion)
         keys = {each: event_key(self.space, each) for each in ids}
         items = self._engine.get_many(Table.EVENTS, keys.values())
@@ -339,8 +413,8 @@ class EventStore(Generic[E]):
         )
 
     def remove(self, event_id: str) -> bool:
-        """Take an event away, whoever wrote it; whether it was here. The tombstone in its place
-        keeps the event from coming back, and its receipt from missing it."""
+        """Remove an event of any author. Returns whether it was stored. The tombstone in its place
+        prevents storing the event again, and keeps its receipt valid."""
         key = event_key(self.space, event_id)
         current = self._engine.get(Table.EVENTS, *key)
         if current is None or "j" not in current:
@@ -373,7 +447,7 @@ class EventStore(Generic[E]):
             if deleted is not None:
                 self._drop_postings(deleted.event)
             return
-        raise Contended("the event is being written by others")
+        raise Contended("other processes are writing the event")
 
     def _delete_address(self, address: str, until: int) -> None:
         key = self._address_key(address)
@@ -391,20 +465,22 @@ class EventStore(Generic[E]):
             if deleted is not None:
                 self._drop_postings(deleted.event)
             return
-        raise Contended("the address is being written by others")
+        raise Contended("other processes are writing the address")
 
     def _over_tombstone(self, event: E, tombstone: Item) -> Condition | None:
-        """The condition under which an event takes a tombstone's place. None where the tombstone
-        counts: only its author deletes an event, and nobody a deletion."""
+        """The condition under which an event replaces a tombstone. None if the tombstone is valid:
+        an event can be deleted only by its author, and some kinds by nobody but the operator."""
+        if "removed" in tombstone:
+            return None
         named = event.pubkey in tombstone["by"]
         if not named and "more" in tombstone:
             key = self._beside(event_key(self.space, event.id), event.pubkey)
             named = self._engine.get(Table.EVENTS, *key) is not None
-        deleted = named and event.kind != self.space.deletion_kind
+        deleted = named and event.kind not in self.space.undeletable_kinds
         return None if deleted else Equals("by", tombstone["by"])
 
     def _beside(self, key: Key, pubkey: str) -> Key:
-        """Where a deleter stands that a tombstone has no room for."""
+        """The key of a deleter for which the tombstone has no room."""
         return key[0], f"{self.space.prefix}{_DELETER}{pubkey}"
 
     def _replacement(
@@ -425,7 +501,7 @@ class EventStore(Generic[E]):
         self, key: Key, current: Item | None, until: int, deleted: EventRecord[E] | None
     ) -> list[TransactWrite]:
         standing = current or {}
-        # Kept as what older versions are measured against, even where the event itself is gone.
+        # Kept for comparison with older versions, even if the event itself is deleted.
         address = {name: standing[name] for name in ("id", "c") if name in standing}
         address["deleted"] = max(until, standing.get("deleted", -1))
         writes: list[TransactWrite] = [_address_put(key, current, address)]
@@ -435,30 +511,31 @@ class EventStore(Generic[E]):
         return writes
 
     def _tombstone(self, current: Item | None, pubkey: str) -> tuple[Item | None, Condition]:
-        """What takes the place of a deleted event, or None where there is nothing to do.
+        """The tombstone for a deleted event, or None if nothing has to be done.
 
-        An event that we have not seen yet gets one as well: the deletion may be here first. It then
-        counts only for the one key that turns out to be the author's, and names every key that has
-        asked: many strangers must not keep the author from it.
+        An unknown event gets a tombstone too, because the deletion may arrive before the event. The
+        tombstone names every key that has asked, so that strangers cannot crowd out the author. It
+        is valid only if it names the author's key.
         """
         if current is None:
             return {"by": [pubkey]}, Absent()
         if "j" not in current:
             return _with_deleter(current, pubkey)
-        mine = current["p"] == pubkey and current["k"] != self.space.deletion_kind
+        mine = current["p"] == pubkey and current["k"] not in self.space.undeletable_kinds
         return ({"by": [pubkey]} if mine else None), Equals("p", pubkey)
 
 
 def _as_lasting_as(replaced: EventRecord[Any] | None, loan: Payment) -> Payment:
-    """A version on loan that replaces one that was to stay, stays as well."""
+    """The payment of a version on loan. If it replaces a version that was stored to stay, it stays
+    too."""
     if replaced is None or replaced.payment == BORROWED:
         return loan
     return replace(loan, expires=None)
 
 
 def _gives_way(item: Item, payment: Payment | None) -> bool:
-    """Whether a stored event is borrowed, and whoever stores it now keeps it longer: by right, or
-    on a loan that ends a day later or more."""
+    """Whether a stored event is borrowed and the new one would stay longer: without an end, or on a
+    loan that ends at least a day later."""
     if item.get("r") != BORROWED or "j" not in item:
         return False
     if payment is None or not payment.is_loan:
@@ -468,21 +545,21 @@ def _gives_way(item: Item, payment: Payment | None) -> bool:
 
 
 def _with_deleter(tombstone: Item, pubkey: str) -> tuple[Item | None, Condition]:
-    """The tombstone that names one more key; None if it names the key. One that is full puts the
-    oldest of its names beside itself."""
+    """The tombstone with one more key, or None if it names the key already. A full tombstone moves
+    its oldest name to an item of its own."""
     by = tombstone["by"]
-    # Every deleter changes the list, so an event that is stored at the same time meets a failed
-    # condition and looks again.
+    # Every deleter changes the list, so the condition of an event that is stored at the same time
+    # fails, and it is read again.
     unchanged = Equals("by", by)
     if pubkey in by:
         return None, unchanged
     if len(by) < _MOST_NAMED:
         return {**tombstone, "by": [*by, pubkey]}, unchanged
-    return {"by": [*by[1:], pubkey], "more": True}, unchanged
+    return {**tombstone, "by": [*by[1:], pubkey], "more": True}, unchanged
 
 
 def _refusal(event: Storable, current: Item | None) -> Outcome | None:
-    """Why the version may not take its address, given what stands there."""
+    """The reason why the version may not replace the current version of its address, or None."""
     if current is None:
         return None
     if event.created_at <= current.get("deleted", -1):
@@ -495,7 +572,7 @@ def _refusal(event: Storable, current: Item | None) -> Outcome | None:
 
 
 def _address_put(key: Key, current: Item | None, address: Item) -> Put:
-    """The address under the condition that nobody has changed it since it was read."""
+    """The write of the address, on the condition that it has not changed since it was read."""
     version = 0 if current is None else current["v"]
     condition: Condition = Absent() if current is None else Equals("v", version)
     return Put(Table.EVENTS, *key, {**address, "v": version + 1}, condition)

@@ -1,4 +1,4 @@
-"""What is known of each relay at which followed keys are read: how far, and what went wrong."""
+"""The state of each relay at which followed keys are read: the checkpoint and the last failure."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -11,25 +11,25 @@ _COUNTS = "feed-counts"
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
-    """One relay. Everything of `authors` up to `number` and `time` has been seen."""
+    """The state of one relay. All events of `authors` up to `number` and `time` have been read."""
 
     url: str
     number: int = 0  # of the relay's own changes feed
-    time: int = 0  # when the last look began that was finished
-    behind: int = 0  # where a look at the past was broken off: what is older is still to be read
+    time: int = 0  # when the last complete round began
+    behind: int = 0  # where reading the past was interrupted: older events are still to be read
     authors: list[str] = field(default_factory=list)  # first digits of their keys
-    profiles: int = 0  # when the events that replace each other were last asked for
-    way: str = ""  # by which we last caught up: changes, negentropy or req
+    profiles: int = 0  # when replaceable events were last read
+    way: str = ""  # the last method of catching up: changes, negentropy or req
     failures: int = 0  # in a row
-    trouble: str = ""  # what the last failure was
+    trouble: str = ""  # the text of the last failure
     not_before: int = 0  # when the relay may be tried again
 
 
 @dataclass(frozen=True, slots=True)
 class FeedCounts:
-    """What a relay has sent, since it was first read."""
+    """The counts of a relay since its first reading."""
 
-    events: int = 0  # of followed keys, with a true signature
+    events: int = 0  # events of followed keys with a valid signature
     stored: int = 0
     faults: int = 0  # with a wrong signature, author or kind
 

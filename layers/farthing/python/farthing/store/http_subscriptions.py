@@ -1,11 +1,11 @@
-"""Subscriptions by HTTP: what their streams are about, and where in the log they begin.
+"""Subscriptions by HTTP: their filters, and their beginning in the log.
 
-One item each, found by its id alone, which is a secret. It lasts while somebody reads. It outlives
-the process on one machine: a stream that lost the server comes back to it.
+Each is one item under its id, which is a secret. It lasts as long as a client reads it. On one
+machine it survives a restart of the process, so a client can continue its stream.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -22,14 +22,18 @@ from farthing.store.table import (
     Table,
 )
 
-_SUBSCRIPTION = "s"
+_SUBSCRIPTION: Final = "s"
+# A subscription is prolonged when this much of its life is over, because a write costs more than a
+# read: a tenth, and at most a minute.
+_UNRENEWED_PART: Final = 10
+_MOST_UNRENEWED_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSubscription:
     id: str
     filters: list[dict[str, Any]]
-    start: int  # the end of the log when it was opened
+    start: int  # the end of the log when the subscription was opened
 
 
 class HttpSubscriptions:
@@ -38,7 +42,7 @@ class HttpSubscriptions:
         self._life = seconds
 
     def open(self, subscription: HttpSubscription, now: int) -> bool:
-        """Keep a subscription. False where its id is taken."""
+        """Store a subscription. False if its id is taken."""
         item = {
             "f": orjson.dumps(subscription.filters).decode(),
             "n": subscription.start,
@@ -51,11 +55,12 @@ class HttpSubscriptions:
         return True
 
     def read(self, subscription_id: str, now: int) -> HttpSubscription | None:
-        """The subscription, which lives on because somebody reads it."""
+        """Read the subscription, and prolong its life."""
         item = self._engine.get(Table.LEDGER, *_key(subscription_id))
         if item is None:
             return None
-        if item[EXPIRES] < now + self._life // 2:  # seldom: a write costs more than the read
+        unrenewed = min(self._life // _UNRENEWED_PART, _MOST_UNRENEWED_SECONDS)
+        if item[EXPIRES] < now + self._life - unrenewed:
             assign = {EXPIRES: now + self._life}
             still_there = Equals("n", item["n"])
             try:

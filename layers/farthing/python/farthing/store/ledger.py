@@ -1,8 +1,8 @@
 """Money: peers, their balances, holds for packets under way, and receipts.
 
 A balance has two parts: `posted` is owed, and `pending` is held for packets that are not settled
-yet. `owed` is their sum, and a condition keeps it within the peer's limit. A movement and what it
-pays for are one transaction. So nothing can be half done, and a repeat moves nothing.
+yet. `owed` is their sum, and a condition keeps it within the peer's limit. One transaction makes a
+movement and the purchase that it pays for. So nothing can be half done, and a repeat moves nothing.
 """
 
 import re
@@ -40,19 +40,19 @@ _BALANCE = "balance"
 _PUBKEY = "pubkey"
 _ADDRESS = "address"
 _REQUEST = "request"
-_LIMITS = "limits"  # of a peer's record: how its limits are to be read
-_PEERS = "peers"  # partition that lists them
-_FORMER = "former-peers"  # and those that were removed, whose history stays
+_LIMITS = "limits"  # attribute of a peer's record: the version of its limits
+_PEERS = "peers"  # partition that lists the peers
+_FORMER = "former-peers"  # partition that lists removed peers, whose history stays
 _HOLD_SHARDS = 8
 _REQUEST_SECONDS = 24 * 3600
-_ATTEMPTS = 10  # each lost race means that somebody else has got on
+_ATTEMPTS = 10  # each lost race means that another process has made progress
 
-# Part of keys, which `#` divides.
+# A peer's id is a part of keys, whose parts are separated by `#`.
 _PEER_ID = re.compile(r"[A-Za-z0-9._:@-]{1,128}").fullmatch
 
 
 class LedgerError(Exception):
-    """Something that the ledger refuses."""
+    """The ledger refuses the request."""
 
 
 class PeerExists(LedgerError):
@@ -74,16 +74,16 @@ class Peer:
     id: str
     token_hash: str
     ilp_address: str = ""
-    endpoint: str = ""  # where their connector takes packets; also the only place for callbacks
-    max_balance: int | None = None  # what it may owe us; None is what the settings say
-    max_packet: int | None = None  # its largest amount; None is what the settings say
+    endpoint: str = ""  # the URL of the peer's connector; also the only place for callbacks
+    max_balance: int | None = None  # the most that the peer may owe us; None takes the setting
+    max_packet: int | None = None  # the largest amount of a packet; None takes the setting
     asset_code: str = ""
     asset_scale: int = 0
     jwt_secret: bytes | None = None  # sealed; see `ilp.tokens`
     pubkey: str = ""  # the peer's Nostr key: routes name their next hop by it
-    outgoing_token: bytes | None = None  # what we show at the peer's endpoint, sealed
-    active: bool = True  # whether we take its packets and send it packets
-    from_follows: bool = False  # follows the owner's follow list and the peer's own kind 10032
+    outgoing_token: bytes | None = None  # the token that we show at the peer's endpoint, sealed
+    active: bool = True  # whether we accept its packets and send it packets
+    from_follows: bool = False  # made from the owner's follow list and the peer's kind 10032
 
     @property
     def takes_packets(self) -> bool:
@@ -93,8 +93,8 @@ class Peer:
 class Balance(NamedTuple):
     posted: int = 0
     pending: int = 0
-    payable: int = 0  # what we owe the peer for packets that it fulfilled
-    owed: int = 0  # posted and pending: what the limit is for
+    payable: int = 0  # our debt to the peer for packets that it fulfilled
+    owed: int = 0  # posted and pending together: the limit applies to this sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Hold:
 
 
 def hash_token(token: str) -> str:
-    # Header values come with stray bytes as surrogates.
+    # Header values may contain surrogates for invalid bytes.
     return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -149,12 +149,12 @@ class Ledger:
             )
         except TransactionCancelled:
             raise PeerExists(
-                f"there is a peer {peer.id!r}, or one with this token, key or address"
+                f"peer {peer.id!r} exists already, or a peer with this token, key or address"
             ) from None
 
     def replace_peer(self, peer: Peer) -> None:
-        """Change a peer's record, all of it at once. PeerExists if its new token, key or address
-        is another's."""
+        """Replace a peer's whole record. Raises PeerExists if another peer has the new token, key
+        or address."""
         known = self.peer(peer.id)
         if known is None:
             raise UnknownPeer(f"there is no peer {peer.id!r}")
@@ -173,7 +173,7 @@ class Ledger:
             raise PeerExists("another peer has this token, key or address") from None
 
     def remove_peer(self, peer_id: str) -> bool:
-        """Forget a peer. Its balance and receipts stay: they are history."""
+        """Remove a peer. Its balance and receipts stay as history."""
         peer = self.peer(peer_id)
         if peer is None:
             return False
@@ -186,7 +186,7 @@ class Ledger:
         return True
 
     def peer(self, peer_id: str) -> Peer | None:
-        if not _PEER_ID(peer_id):  # strangers may ask for any name, also for one of a megabyte
+        if not _PEER_ID(peer_id):  # strangers may ask for any name, even one of a megabyte
             return None
         return _peer(self._engine.get(Table.LEDGER, _PEERS, peer_id))
 
@@ -197,13 +197,13 @@ class Ledger:
         return _peer(self._engine.get(Table.LEDGER, f"pubkey#{pubkey}", _PUBKEY))
 
     def peer_by_address(self, addresses: Iterable[str]) -> Peer | None:
-        """The peer that has one of the addresses, the first of them that is a peer's."""
+        """The peer with the first of the addresses that belongs to a peer."""
         keys = [(f"address#{each}", _ADDRESS) for each in addresses]
         found = self._engine.get_many(Table.LEDGER, keys)
         return next((_peer(found[key]) for key in keys if key in found), None)
 
     def records_of(self, peer: Peer) -> dict[str, Peer | None]:
-        """The records that lead to a peer, by what leads there: id, token, pubkey, address."""
+        """The records that lead to a peer, by the kind of key: id, token, pubkey, address."""
         places = {sk if pk != _PEERS else "id": (pk, sk) for pk, sk in _places(peer)}
         found = self._engine.get_many(Table.LEDGER, places.values())
         return {name: _peer(found.get(place)) for name, place in places.items()}
@@ -233,7 +233,7 @@ class Ledger:
         return Balance() if item is None else Balance(**item)
 
     def receipt(self, receipt: Receipt) -> Receipt | None:
-        """The receipt that stands where this one would be written."""
+        """The stored receipt under the key of this one."""
         item = self._engine.get(Table.LEDGER, *receipt.key)
         return None if item is None else receipt_of(item)
 
@@ -249,10 +249,10 @@ class Ledger:
             yield receipt_of(row.item)
 
     def payment(self, receipt: Receipt, max_balance: int) -> Payment:
-        """A payment at once, to be committed in one transaction with what it pays for. Nothing is
-        written for an amount of 0.
+        """An immediate payment, for one transaction with the purchase. Nothing is written for an
+        amount of 0.
 
-        The receipt comes first: it is there already if the packet is a repeat.
+        The receipt is the first write: it fails if the packet is a repeat.
         """
         if not receipt.amount:
             return Payment((), receipt.reference)
@@ -274,7 +274,7 @@ class Ledger:
             writes.append(Add(Table.LEDGER, _balance_key(purpose.next_hop), _BALANCE, owed))
         return writes
 
-    # Holds, for packets that others fulfil
+    # Holds, for packets that the next hop fulfils
 
     def hold(self, hold: Hold, max_balance: int) -> bool:
         """Reserve an amount until the packet is settled; False if the balance has no room."""
@@ -293,11 +293,11 @@ class Ledger:
         return True
 
     def post(self, hold: Hold, along: Sequence[TransactWrite] = ()) -> bool:
-        """Keep what was held; False if it has been released meanwhile, and then nothing moves."""
+        """Book the held amount. False if the hold was released meanwhile; then nothing moves."""
         return self._close(hold, {"pending": -hold.amount, "posted": hold.amount}, along)
 
     def release(self, hold: Hold) -> bool:
-        """Give back what was held; False if it has been settled before."""
+        """Release the held amount. False if the hold was settled before."""
         return self._close(hold, {"pending": -hold.amount, "owed": -hold.amount}, ())
 
     def _close(self, hold: Hold, moved: dict[str, int], along: Sequence[TransactWrite]) -> bool:
@@ -312,7 +312,7 @@ class Ledger:
         return True
 
     def holds(self, until_ms: int | None = None) -> Iterator[Hold]:
-        """Holds that are open; with `until_ms`, those whose packets had expired by then."""
+        """The open holds; with `until_ms`, only those whose packets have expired by then."""
         high = None if until_ms is None else f"{until_ms:015d}~"
         for shard in range(_HOLD_SHARDS):
             for row in read_all(self._engine, Query(Table.LEDGER, f"hold#{shard}", high=high)):
@@ -320,35 +320,46 @@ class Ledger:
                 yield Hold(peer, packet, row.item["amount"], int(expires))
 
     def release_expired(self, now_ms: int) -> int:
-        """Release the holds of packets that can no longer be fulfilled. How many there were."""
+        """Release the holds of packets that can no longer be fulfilled. Returns their number."""
         return sum(self.release(hold) for hold in list(self.holds(now_ms)))
 
     # Requests, answered once
 
     def claim_request(self, peer_id: str, request_id: str, packet: str, now: int) -> Item | None:
-        """Claim a Request-Id for a packet. None if it is ours now, else what stands there."""
+        """Claim a Request-Id for a packet. Returns None if the claim succeeds, else the stored
+        item."""
         item = {"packet": packet, EXPIRES: now + _REQUEST_SECONDS}
-        key = f"request#{peer_id}#{sha256(request_id.encode()).hexdigest()}"
         condition: Condition = Absent()
+        place = _request_place(peer_id, request_id)
         for _ in range(_ATTEMPTS):
             try:
-                self._engine.write(Put(Table.LEDGER, key, _REQUEST, item, condition))
+                self._engine.write(Put(Table.LEDGER, *place, item, condition))
                 return None
             except ConditionFailed as failure:
                 standing = failure.current
             if standing is not None and not is_expired(standing, now):
                 return standing
-            # Conditions see what has expired until it is purged, days later in the cloud.
+            # Conditions see expired items until they are purged, in the cloud days later.
             condition = Absent() if standing is None else Equals(EXPIRES, standing[EXPIRES])
-        raise Contended("the Request-Id is being claimed by others")
+        raise Contended("other processes are claiming the Request-Id")
 
     def answer_request(self, peer_id: str, request_id: str, reply: bytes) -> None:
-        key = f"request#{peer_id}#{sha256(request_id.encode()).hexdigest()}"
-        self._engine.write(Add(Table.LEDGER, key, _REQUEST, {}, {"reply": reply}))
+        place = _request_place(peer_id, request_id)
+        self._engine.write(Add(Table.LEDGER, *place, {}, {"reply": reply}))
+
+    def reply_to_request(self, peer_id: str, request_id: str) -> bytes | None:
+        """The reply that was kept for a claimed Request-Id; None until there is one."""
+        item = self._engine.get(Table.LEDGER, *_request_place(peer_id, request_id))
+        return None if item is None else item.get("reply")
+
+
+def _request_place(peer_id: str, request_id: str) -> tuple[str, str]:
+    return f"request#{peer_id}#{sha256(request_id.encode()).hexdigest()}", _REQUEST
 
 
 def _movement(peer: str, moved: dict[str, int], amount: int, max_balance: int) -> Add:
-    # The limit is on what the peer owes afterwards: one that has paid in advance may spend that.
+    # The limit applies to the peer's debt afterwards: a peer that has paid in advance may spend its
+    # advance.
     condition = LessThan("owed", max_balance - amount + 1)
     return Add(Table.LEDGER, _balance_key(peer), _BALANCE, moved, condition=condition)
 
@@ -357,7 +368,9 @@ def _peer(item: Item | None) -> Peer | None:
     if item is None:
         return None
     fields: dict[str, Any] = dict(item)
-    if fields.pop(_LIMITS, 0) < 1:  # a record from when 0 meant that there is no limit of its own
+    if (
+        fields.pop(_LIMITS, 0) < 1
+    ):  # a record of an older version, in which 0 meant no limit of its own
         for name in ("max_balance", "max_packet"):
             fields[name] = fields.get(name) or None
     return Peer(**fields)

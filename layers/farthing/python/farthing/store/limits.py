@@ -1,7 +1,7 @@
-"""What every engine refuses with a ValueError, so that nothing passes on one machine and fails in
-the cloud: DynamoDB's limits on keys, items, batches and transactions."""
+"""DynamoDB's limits on keys, items, batches and transactions. Every engine checks them and raises
+ValueError, so that no write succeeds on one machine and fails in the cloud."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from farthing.store.attributes import PK, SK, item_size
 from farthing.store.table import (
@@ -21,7 +21,9 @@ MAX_SK_BYTES = 1024
 MAX_ITEM_BYTES = 400 * 1024
 MAX_TRANSACTION_BYTES = 4 * 1024 * 1024
 
-_UTF8_WORST = 4  # bytes a character: what is shorter than a quarter need not be encoded to be sure
+_UTF8_WORST = (
+    4  # bytes of a character: a text of at most a quarter of the limit need not be encoded
+)
 _SURELY_FITS = MAX_SK_BYTES // _UTF8_WORST
 
 
@@ -34,9 +36,9 @@ def check_key(pk: str, sk: str) -> None:
 
 def _check_length(key: str, longest: int, name: str) -> None:
     if not key:
-        raise ValueError(f"the {name} is empty")
+        raise ValueError(f"{name}: expected text, got an empty one")
     if len(key) * _UTF8_WORST > longest and len(key.encode()) > longest:
-        raise ValueError(f"the {name} is longer than {longest} bytes")
+        raise ValueError(f"{name}: expected at most {longest} bytes")
 
 
 def check_query(query: Query) -> None:
@@ -45,29 +47,29 @@ def check_query(query: Query) -> None:
         if bound:
             _check_length(bound, MAX_SK_BYTES, "sort key")
     if query.limit is not None and query.limit < 1:
-        raise ValueError("a query's limit is at least 1")
+        raise ValueError("expected a query's limit of at least 1")
 
 
 def check_write(write: TransactWrite) -> None:
     check_key(write.pk, write.sk)
-    match write:
-        case Put():
-            _check_names(write.item)
-        case Add():
-            _check_names([*write.amounts, *write.assign])
-            if not write.amounts.keys().isdisjoint(write.assign):
-                raise ValueError("an attribute is either added to or assigned")
+    if isinstance(write, Put):
+        _check_names(write.item)
+    elif isinstance(write, Add):
+        _check_names(write.amounts)
+        _check_names(write.assign)
+        if not write.amounts.keys().isdisjoint(write.assign):
+            raise ValueError("expected an attribute to be added to or assigned, got both")
 
 
-def _check_names(names: Iterable[str]) -> None:
-    for name in names:
-        if name in (PK, SK):
-            raise ValueError(f"{name!r} is the key's, not an attribute's name")
+def _check_names(names: Item) -> None:
+    if PK in names or SK in names:
+        name = PK if PK in names else SK
+        raise ValueError(f"expected an attribute's name, got {name!r}, which belongs to the key")
 
 
 def check_size(pk: str, sk: str, item: Item) -> None:
     if item_size(pk, sk, item) > MAX_ITEM_BYTES:
-        raise ValueError(f"an item has at most {MAX_ITEM_BYTES} bytes")
+        raise ValueError(f"expected an item of at most {MAX_ITEM_BYTES} bytes")
 
 
 def check_batch(writes: Sequence[BatchWrite]) -> None:
@@ -75,30 +77,32 @@ def check_batch(writes: Sequence[BatchWrite]) -> None:
     for write in writes:
         kind = type(write)
         if kind is not Put and kind is not Delete:
-            raise ValueError("a batch holds puts and deletes only")
+            raise ValueError("expected only puts and deletes in a batch")
         if write.condition is not None:
-            raise ValueError("a batch has no conditions")
-        check_key(write.pk, write.sk)
-        # An event's postings share one item: it is looked at once.
-        if isinstance(write, Put) and write.item is not checked:
-            _check_names(write.item)
-            checked = write.item
+            raise ValueError("expected no conditions in a batch")
+        _, pk, sk = write[:3]
+        if not (0 < len(pk) <= _SURELY_FITS and 0 < len(sk) <= _SURELY_FITS):
+            check_key(pk, sk)
+        # An event's postings share one item, so it is checked once.
+        if isinstance(write, Put) and (item := write.item) is not checked:
+            _check_names(item)
+            checked = item
 
 
 def check_transaction(writes: Sequence[TransactWrite], most: int = MAX_TRANSACTION) -> None:
     if len(writes) > most:
-        raise ValueError(f"a transaction has at most {most} operations")
+        raise ValueError(f"expected at most {most} operations in a transaction, got {len(writes)}")
     if len({(write.table, write.pk, write.sk) for write in writes}) < len(writes):
-        raise ValueError("a transaction names each item once")
+        raise ValueError("expected each item once in a transaction")
     if len({write.table in VOLATILE for write in writes}) > 1:
-        raise ValueError("a transaction cannot span durable and volatile tables")
+        raise ValueError("expected only durable or only volatile tables in a transaction, got both")
     for write in writes:
         check_write(write)
 
 
 def check_transaction_size(writes: Sequence[TransactWrite]) -> None:
     if sum(_written_size(write) for write in writes) > MAX_TRANSACTION_BYTES:
-        raise ValueError(f"a transaction has at most {MAX_TRANSACTION_BYTES} bytes")
+        raise ValueError(f"expected a transaction of at most {MAX_TRANSACTION_BYTES} bytes")
 
 
 def _written_size(write: TransactWrite) -> int:
@@ -112,5 +116,5 @@ def _written_size(write: TransactWrite) -> int:
 
 
 def last_of_each(writes: Sequence[BatchWrite]) -> list[BatchWrite]:
-    """A batch in which each item is named once: the last write of it wins."""
+    """A batch with only the last write of each item."""
     return list({(write.table, write.pk, write.sk): write for write in writes}.values())

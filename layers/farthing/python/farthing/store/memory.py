@@ -1,5 +1,5 @@
-"""The table port in memory, for what lives no longer than the process: connections and their
-subscriptions on one machine. Nothing of it is durable, and nothing of it is streamed."""
+"""The table port in memory, for data that ends with the process: connections and their
+subscriptions on one machine. The data is neither durable nor streamed."""
 
 import threading
 import time
@@ -95,7 +95,7 @@ class MemoryEngine:
 
     def query(self, query: Query) -> Page:
         check_query(query)
-        # Most keys that an event carries have no subscription under them: those cost nothing.
+        # Most keys of an event have no subscription, so an empty partition must cost nothing.
         if (query.table, query.pk) not in self._partitions:
             return _NOTHING
         now = int(self._clock())
@@ -118,17 +118,17 @@ class MemoryEngine:
         check_write(write)
         with self._mutex:
             item = self._standing(write.table, write.pk, write.sk)
-            if not holds(write.condition, item):
+            if write.condition is not None and not holds(write.condition, item):
                 raise ConditionFailed(item)
-            new = self._apply(write)
+            new = self._apply(write, item)
         return new if isinstance(write, Add) else item
 
     def write_batch(self, writes: Sequence[BatchWrite], *, deferred: bool = False) -> None:
-        del deferred  # there is nothing to wait for
+        del deferred  # writes in memory need no wait
         check_batch(writes)
         with self._mutex:
             for write in last_of_each(writes):
-                self._apply(write)
+                self._apply(write, None)
 
     def transact(self, writes: Sequence[TransactWrite]) -> None:
         check_transaction(writes)
@@ -144,22 +144,22 @@ class MemoryEngine:
             for write, item in zip(writes, items, strict=True):
                 if isinstance(write, Add):
                     added(item or {}, write)  # raises before anything is changed
-            for write in writes:
-                self._apply(write)
+            for write, item in zip(writes, items, strict=True):
+                self._apply(write, item)
 
-    def _apply(self, write: TransactWrite) -> Item | None:
+    def _apply(self, write: TransactWrite, standing: Item | None) -> Item | None:
+        """What an Add leaves of the item that stands there."""
         place = (write.table, write.pk)
-        match write:
-            case Put():
-                self._partition(place).put(write.sk, dict(write.item))
-            case Add():
-                item = added(self._standing(*place, write.sk) or {}, write)
-                self._partition(place).put(write.sk, item)
-                return item
-            case Delete() if place in self._partitions:
-                self._partitions[place].delete(write.sk)
-                if not self._partitions[place].items:
-                    del self._partitions[place]
+        if isinstance(write, Add):
+            item = added(standing or {}, write)
+            self._partition(place).put(write.sk, item)
+            return item
+        if isinstance(write, Put):
+            self._partition(place).put(write.sk, dict(write.item))
+        elif isinstance(write, Delete) and place in self._partitions:
+            self._partitions[place].delete(write.sk)
+            if not self._partitions[place].items:
+                del self._partitions[place]
         return None
 
     def _partition(self, place: tuple[Table, str]) -> _Partition:
@@ -182,5 +182,5 @@ class MemoryEngine:
                 if is_expired(item, now)
             ]
             for delete in expired:
-                self._apply(delete)
+                self._apply(delete, None)
         return len(expired)

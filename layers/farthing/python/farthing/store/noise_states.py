@@ -1,7 +1,7 @@
-"""What is kept of Noise sessions: the state, sealed by its user, and which counters were used.
+"""The stored data of Noise sessions: the state, sealed by the caller, and the used counters.
 
-The state stands in the connection's own item. So it comes with the request that counts a message,
-and the number of an outgoing frame comes with the key that seals it, in one request.
+The state is in the connection's own item. So it comes with the request that counts a message, and
+the number of an outgoing frame comes with the key that seals it, in one request.
 """
 
 from typing import Final, NamedTuple
@@ -20,7 +20,7 @@ from farthing.store.table import (
     Table,
 )
 
-# How far a connection is.
+# The stages of a connection's handshake.
 HELLO: Final = 1  # HELLO has been answered
 ANSWERED: Final = 2  # the client's first handshake message has been answered
 SESSION: Final = 3
@@ -47,8 +47,8 @@ def noise_state(item: Item) -> NoiseState:
 
 
 class NoiseStates:
-    """`in_order` says that no message of a connection overtakes another: then a counter has to be
-    above all before it, and one number for each connection is enough."""
+    """`in_order` says that messages of a connection are handled in order: then each counter must be
+    above all earlier ones, and one number for each connection is enough."""
 
     def __init__(self, engine: Engine, seconds: int, *, in_order: bool = False) -> None:
         self._engine = engine
@@ -56,7 +56,7 @@ class NoiseStates:
         self._in_order = in_order
 
     def begin(self, connection: Key, state: NoiseState) -> bool:
-        """Note that HELLO has come, and mark the connection. False if one has come before."""
+        """Record the HELLO, and mark the connection as Aether. False if a HELLO has come before."""
         assign = {
             "x": True,
             _STATE: state.sealed,
@@ -66,13 +66,13 @@ class NoiseStates:
         return self._add(connection, {_STAGE: HELLO}, assign, LessThan(_STAGE, HELLO)) is not None
 
     def advance(self, connection: Key, stage: int, sealed: bytes) -> bool:
-        """Go on from a stage to the next. False if somebody else has done so meanwhile."""
+        """Move from a stage to the next one. False if another message has done so meanwhile."""
         state = {_STATE: sealed}
         return self._add(connection, {_STAGE: 1}, state, Equals(_STAGE, stage)) is not None
 
     def take_number(self, connection: Key) -> tuple[int, bytes] | None:
-        """The number of the next outgoing frame, which nobody else gets, and the sealed state. None
-        if the connection is gone."""
+        """A unique number for the next outgoing frame, and the sealed state. None if the connection
+        is gone."""
         item = self._add(connection, {_SENT: 1}, {}, Equals(_STAGE, SESSION))
         return None if item is None else (item[_SENT] - 1, item[_STATE])
 

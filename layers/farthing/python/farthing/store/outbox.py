@@ -1,12 +1,12 @@
-"""Broadcasts: which event goes to which relay, when it is due, what it may cost, and what came of
-it. Everything stands in the ledger before anything is sent.
+"""Broadcasts: the relays of each event, due times, budgets and results. Every delivery is stored in
+the ledger before it is sent.
 
-A delivery is taken by one worker at a time: to take it moves its due time behind the expiry of any
-packet that the worker may send. What a delivery may cost is reserved, within the budgets of the
-event, of the group and of the day, in the transaction that writes the amount down.
+One worker at a time takes a delivery: taking it moves its due time behind the expiry of any packet
+that the worker may send. One transaction writes a delivery's amount and reserves it within the
+budgets of the event, the group and the day.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -25,6 +25,7 @@ from farthing.store.table import (
     LessThan,
     Put,
     Query,
+    Row,
     Table,
     TransactionCancelled,
     TransactWrite,
@@ -41,7 +42,7 @@ _DAY = 24 * 3600
 _DAYS_KEPT = 90
 
 
-class State(StrEnum):
+class DeliveryState(StrEnum):
     DUE = "due"
     STORED = "stored"
     FAILED = "failed"
@@ -53,20 +54,26 @@ class Delivery:
 
     event_id: str
     relay: str  # its WebSocket URL
-    group: str  # why the relay is a target
+    group: str  # the reason why the relay is a target
     due: int
-    pubkey: str = ""  # the relay's own key, where it is known
-    destination: str = ""  # its ILP address; empty where a plain EVENT is sent
-    condition: str = ""  # of a quote, where the event is not ours
-    state: State = State.DUE
+    pubkey: str = ""  # the relay's own key, if it is known
+    destination: str = ""  # the relay's ILP address; empty for a plain EVENT
+    condition: str = ""  # the condition of a quote, if the event is not ours
+    state: DeliveryState = DeliveryState.DUE
     attempts: int = 0
     price: int = 0
     repriced: bool = False
-    amount: int = 0  # reserved, and in the end paid
-    day: int = 0  # whose budget the amount is of
+    amount: int = 0  # the reserved amount, and in the end the paid one
+    packet: str = ""  # the packet for which the amount is reserved, by its name in the ledger
+    day: int = 0  # the day whose budget has the amount
     why: str = ""
-    checks: bool = False  # is to be read back when due
+    checks: bool = False  # whether the event is to be read back when due
     version: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the delivery still has work to do when it is due."""
+        return self.state is DeliveryState.DUE or self.checks
 
     @property
     def place(self) -> tuple[str, str]:
@@ -79,7 +86,8 @@ class Delivery:
 
 
 class Budgets(NamedTuple):
-    """What may be spent on an event, on one group of its relays, and on all events of a day."""
+    """The limits of spending on an event, on one group of its relays, and on all events of a
+    day."""
 
     event: int
     group: int
@@ -87,13 +95,13 @@ class Budgets(NamedTuple):
 
 
 class RelayRecord(NamedTuple):
-    """What a relay has done with what it was given."""
+    """A relay's record with the events that it received."""
 
     relay: str
     stored: int = 0
     failed: int = 0
     paid: int = 0
-    kept: int = 0  # of those read back
+    kept: int = 0  # events found among those read back
     lost: int = 0
     last_lost: int = 0
 
@@ -106,7 +114,8 @@ class Broadcast(NamedTuple):
 
 
 class OverBudget(Exception):
-    """The amount is more than what is left; `tomorrow` if the next day has room for it."""
+    """The amount exceeds the rest of a budget. `tomorrow` says that the next day's budget has room
+    for it."""
 
     def __init__(self, whose: str, tomorrow: bool) -> None:
         super().__init__(f"over the budget of the {whose}")
@@ -126,10 +135,10 @@ class Outbox:
         self._engine = engine
 
     def add(self, event_id: str, deliveries: Iterable[Delivery], now: int) -> int:
-        """Write deliveries down, each once, however often the event is broadcast. How many are
-        new."""
+        """Store deliveries, each once, even if the event is broadcast again. Returns the number of
+        new ones."""
         place = _of_event(event_id), _SUMMARY
-        with suppress(TransactionCancelled):  # begun before
+        with suppress(TransactionCancelled):  # stored before
             self._engine.transact(
                 [
                     Put(Table.LEDGER, *place, {"time": now}, Absent()),
@@ -150,26 +159,47 @@ class Outbox:
             return False
         return True
 
+    def retry_failed(self, deliveries: Iterable[Delivery]) -> int:
+        """Let those of the deliveries that have failed begin anew. Returns their number."""
+        return sum(self._retry(delivery) for delivery in deliveries)
+
+    def _retry(self, delivery: Delivery) -> bool:
+        found = self.delivery(delivery.event_id, delivery.relay)
+        if found is None or found.state is not DeliveryState.FAILED:
+            return False
+        try:
+            self._move(found, replace(delivery, version=found.version))
+        except Lost:  # another call has just done this
+            return False
+        return True
+
     def due(self, now: int, most: int) -> list[Delivery]:
-        """Deliveries whose time has come, the oldest first."""
-        page = self._engine.query(Query(Table.LEDGER, _DUE, high=f"{now:012d}~", limit=most))
-        found = (self.delivery(row.item["event"], row.item["relay"]) for row in page.rows)
+        """The deliveries that are due, oldest first."""
+        rows = self._due_rows(now, most)
+        found = (self.delivery(row.item["event"], row.item["relay"]) for row in rows)
         return [each for each in found if each is not None and each.due <= now]
+
+    def due_events(self, now: int, most: int) -> list[str]:
+        """The events of the deliveries that are due, at most so many deliveries."""
+        return list(dict.fromkeys(row.item["event"] for row in self._due_rows(now, most)))
+
+    def _due_rows(self, now: int, most: int) -> Sequence[Row]:
+        query = Query(Table.LEDGER, _DUE, high=f"{now:012d}~", limit=most)
+        return self._engine.query(query).rows
 
     def delivery(self, event_id: str, relay: str) -> Delivery | None:
         item = self._engine.get(Table.LEDGER, _of_event(event_id), f"to#{relay}")
         return None if item is None else _delivery(item)
 
     def take(self, delivery: Delivery, until: int) -> Delivery:
-        """Have a delivery to ourselves until then. Lost if somebody else has it."""
+        """Take a delivery for this worker until a time. Raises Lost if another worker has it."""
         return self._move(delivery, replace(delivery, due=until))
 
     def reserve(
         self, delivery: Delivery, amount: int, day: int, budgets: Budgets, until: int
     ) -> Delivery:
-        """Write down what the delivery may cost, instead of what it might until now, and have it to
-        ourselves until then. OverBudget where there is not so much left: then nothing is
-        written."""
+        """Reserve a new amount for the delivery in place of the old one, and take the delivery
+        until a time. Raises OverBudget if a budget is exceeded; then nothing is written."""
         summary = _of_event(delivery.event_id), _SUMMARY
         more = amount - delivery.amount
         same_day = day == delivery.day
@@ -202,9 +232,14 @@ class Outbox:
         self._move(delivery, replace(delivery, due=due, why=why[:200]))
 
     def finish(
-        self, delivery: Delivery, state: State, why: str, paid: int = 0, check_at: int | None = None
+        self,
+        delivery: Delivery,
+        state: DeliveryState,
+        why: str,
+        paid: int = 0,
+        check_at: int | None = None,
     ) -> None:
-        """The end of a delivery. What was reserved and not paid is given back."""
+        """End a delivery. A reserved amount that was not paid returns to the budgets."""
         over = replace(
             delivery, state=state, why=why[:200], amount=paid, checks=check_at is not None,
             due=check_at or delivery.due,
@@ -212,7 +247,7 @@ class Outbox:
         writes: list[TransactWrite] = []
         if delivery.amount and not paid:
             writes = self._released(delivery)
-        counts = {"stored" if state is State.STORED else "failed": 1, "paid": paid}
+        counts = {"stored" if state is DeliveryState.STORED else "failed": 1, "paid": paid}
         writes.append(Add(Table.LEDGER, _RELAYS, delivery.relay, counts))
         self._move(delivery, over, writes, is_over=check_at is None)
 
@@ -226,7 +261,7 @@ class Outbox:
         ]
 
     def checked(self, delivery: Delivery, kept: bool | None, now: int) -> None:
-        """What reading back has shown; None if it has shown nothing."""
+        """Store the result of reading the event back; None if there is no result."""
         writes: list[TransactWrite] = []
         if kept is not None:
             assign = {} if kept else {"last_lost": now}
@@ -248,6 +283,8 @@ class Outbox:
         ]
         if is_over:
             moved.append(Delete(Table.LEDGER, *before.due_place))
+        elif not before.is_open:
+            moved.append(_due_row(after))
         elif after.due != before.due:
             moved += [Delete(Table.LEDGER, *before.due_place), _due_row(after)]
         try:
@@ -258,10 +295,10 @@ class Outbox:
             raise
         return after
 
-    # What is told of it
+    # Reports
 
     def broadcasts(self, most: int) -> Iterator[Broadcast]:
-        """The newest first."""
+        """The broadcasts, newest first."""
         query = Query(Table.LEDGER, _LIST, backward=True, limit=most)
         for row in self._engine.query(query).rows:
             found = self.broadcast(row.sk.partition("#")[2])
@@ -292,7 +329,7 @@ class Outbox:
             yield RelayRecord(row.sk, **row.item)
 
     def pardon(self, relay: str) -> bool:
-        """Forget what a relay has lost."""
+        """Reset the count of a relay's lost events."""
         known = self.relay(relay)
         if not known.lost:
             return False
@@ -301,14 +338,14 @@ class Outbox:
         )
         return True
 
-    # How far the owner's own events have been looked at
+    # The checkpoint in the owner's own events
 
     def looked_at(self) -> int | None:
         item = self._engine.get(Table.LEDGER, *_MARK)
         return None if item is None else int(item["number"])
 
     def look_at(self, before: int | None, number: int) -> bool:
-        """Move the mark. Whether nobody else has moved it."""
+        """Move the checkpoint. False if another process has moved it."""
         condition = Absent() if before is None else Equals("number", before)
         try:
             self._engine.write(Put(Table.LEDGER, *_MARK, {"number": number}, condition))
@@ -322,7 +359,7 @@ def _item(delivery: Delivery) -> Item:
 
 
 def _delivery(item: Item) -> Delivery:
-    fields: dict[str, Any] = {**item, "state": State(item["state"])}
+    fields: dict[str, Any] = {**item, "state": DeliveryState(item["state"])}
     return Delivery(**fields)
 
 
@@ -342,6 +379,7 @@ def _give_back(delivery: Delivery) -> Add:
 def _spend(
     place: tuple[str, str], name: str, amount: int, most: int, assign: dict[str, int] | None = None
 ) -> Add:
-    # Holds also where nothing is written yet: an amount over the budget must not come this far.
+    # The condition also holds for a missing item, so the caller must refuse an amount above the
+    # whole budget.
     condition = LessThan(name, most - amount + 1)
     return Add(Table.LEDGER, *place, {name: amount}, assign or {}, condition)

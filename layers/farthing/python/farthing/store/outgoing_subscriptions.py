@@ -1,7 +1,7 @@
-"""Subscriptions that this agent has opened at other relays, and what those have delivered.
+"""Subscriptions that this agent has opened at other relays, and their deliveries.
 
-A delivery is fulfilled only for a subscription that was noted here before its REQ was sent. The
-messages of a subscription wait in its inbox until whoever has asked for them takes them.
+A delivery is fulfilled only if its subscription was stored here before its REQ was sent. The
+messages of a subscription wait in its inbox until the client takes them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,16 +13,16 @@ from farthing.store.table import EXPIRES, Delete, Engine, Put, Query, Table, rea
 _NOTE: Final = "note"
 _INBOX: Final = "m#"
 _WAITS_SECONDS: Final = 24 * 3600
-# Behind every position: messages that have none.
+# Messages without a position are sorted behind every position.
 _BEHIND: Final = 2 * NUMBER_MAX + 2
 
 
 class Outgoing(NamedTuple):
     relay: str  # its public key
     id: str
-    # Whether events are stored here, for subscriptions of others; else they wait in the inbox.
+    # Whether events are stored here, for our subscribers; else they wait in the inbox.
     is_upstream: bool = False
-    filters: str = ""  # as JSON: what may be stored
+    filters: str = ""  # as JSON: only matching events may be stored
 
 
 class Waiting(NamedTuple):
@@ -37,7 +37,7 @@ class OutgoingSubscriptions:
         self._engine = engine
 
     def note(self, outgoing: Outgoing, until: int) -> None:
-        """Expect deliveries, until a second and a day longer."""
+        """Expect deliveries until a day after `until`."""
         item: dict[str, Any] = {
             "upstream": outgoing.is_upstream,
             "filters": outgoing.filters,
@@ -52,12 +52,12 @@ class OutgoingSubscriptions:
         return Outgoing(relay, subscription_id, item["upstream"], item["filters"])
 
     def share(self, relay: str, fingerprint: str, until: int) -> None:
-        """Note that these filters are subscribed to, until a second."""
+        """Record that a subscription with these filters is open at a relay, until a second."""
         item = {"until": until, EXPIRES: until}
         self._engine.write(Put(Table.LEDGER, f"upstream#{relay}", fingerprint, item))
 
     def is_open(self, relay: str, fingerprint: str, until: int) -> bool:
-        """Whether equal filters are subscribed to, for long enough."""
+        """Whether a subscription with equal filters is open at a relay, for long enough."""
         item = self._engine.get(Table.LEDGER, f"upstream#{relay}", fingerprint)
         return item is not None and item["until"] >= until
 
@@ -74,10 +74,10 @@ class OutgoingSubscriptions:
         position: Position | None,
         now_ms: int,
     ) -> Put:
-        """The write that keeps a message. The same message stands once, however often it comes."""
+        """The write that stores a message. A message that comes again is stored once."""
         place = _BEHIND if position is None else position.to_int()
         when = now_ms if position is None else 0
-        # By its type too: a NOTICE comes before the CLOSED of the same millisecond.
+        # The key has the type too: a NOTICE comes before the CLOSED of the same millisecond.
         sk = f"{_INBOX}{place:016d}#{when:015d}#{data[1]}#{digest}"
         item = {"data": data, EXPIRES: now_ms // 1000 + _WAITS_SECONDS}
         return Put(Table.LEDGER, _pk(outgoing.relay, outgoing.id), sk, item)
@@ -89,7 +89,7 @@ class OutgoingSubscriptions:
             yield Waiting(row.sk, bytes(row.item["data"]))
 
     def take(self, relay: str, subscription_id: str, taken: Sequence[Waiting]) -> None:
-        """Have messages that were seen wait no longer."""
+        """Remove messages from the inbox."""
         pk = _pk(relay, subscription_id)
         self._engine.write_batch([Delete(Table.LEDGER, pk, each.sk) for each in taken])
 

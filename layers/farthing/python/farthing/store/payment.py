@@ -1,4 +1,4 @@
-"""A payment as part of another write: committed with what it pays for, or not at all."""
+"""A payment as part of another write: committed together with the purchase, or not at all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,26 +9,27 @@ from farthing.store.table import Item, TransactionCancelled, TransactWrite
 @dataclass(frozen=True, slots=True)
 class Payment:
     writes: Sequence[TransactWrite]
-    reference: str  # kept with what was paid for: it leads back to the receipt
-    expires: int | None = None  # when the event goes, where it is kept for a time only
+    reference: str  # stored with the purchase: it leads to the receipt
+    expires: int | None = None  # when the event expires, if it is stored for a limited time
 
     @property
     def is_loan(self) -> bool:
-        """Whether nobody paid, and the event gives way to whoever does."""
+        """Whether the event is borrowed: stored for a limited time, without a payment. A paid event
+        may replace it."""
         return self.reference == BORROWED
 
 
-# What the owner brings in costs nobody anything: imports, syncs, what the agent gathers.
+# The owner's own additions are free: imports, syncs, and events that the agent gathers.
 OWNER = Payment((), "owner")
-# The reference of events that were read elsewhere and are kept for a time. Nobody paid for them.
+# The reference of events that were read at other relays and are stored for a limited time, unpaid.
 BORROWED = "borrowed"
-# What gives room back is free: a deletion of something that its author has stored here.
+# Events that free storage cost nothing: the deletion of an event that its author has stored here.
 ROOM = Payment((), "room")
 
 
 class PaymentRefused(Exception):
-    """The payment's own conditions do not hold: for each of its writes, whether, and what stands
-    there instead."""
+    """A condition of the payment has failed. For each of its writes: whether it failed, and the
+    stored item."""
 
     def __init__(self, failed: Sequence[bool], current: Sequence[Item | None]) -> None:
         super().__init__("the payment was refused")
@@ -37,6 +38,6 @@ class PaymentRefused(Exception):
 
 
 def raise_if_refused(cancelled: TransactionCancelled, first: int) -> None:
-    """PaymentRefused if a write from position `first` on broke the transaction."""
+    """Raise PaymentRefused if a write from position `first` on broke the transaction."""
     if any(cancelled.failed[first:]):
         raise PaymentRefused(cancelled.failed[first:], cancelled.current[first:]) from None

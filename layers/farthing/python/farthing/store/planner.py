@@ -10,7 +10,8 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, Generic
 
-from farthing.store.events import EventRecord, EventStore
+from farthing.store.answers import Answer, ReaderProcesses, unpack_answer
+from farthing.store.events import EventRecord, EventStore, event_key
 from farthing.store.postings import (
     Lists,
     Postings,
@@ -20,13 +21,14 @@ from farthing.store.postings import (
     postings_in,
     sort_key,
 )
+from farthing.store.recall import Question, Reading, Recall
 from farthing.store.spaces import E, Wanted
 from farthing.store.table import MAX_BATCH_GET, Engine, Page, Query, Row, Table, read_pages
 
-# Above this many (author, kind) pairs one list an author, with the kinds checked on the posting,
-# costs fewer requests.
+# Above this many (author, kind) pairs, reading one list for each author and checking the kinds on
+# the postings costs fewer requests.
 _MOST_PAIRS = 256
-# Likewise of kinds, each of which is spread over several lists: above it all events are read.
+# Above this many kinds, each of which has several lists, the list of all events is read.
 _MOST_KINDS = 64
 _SMALLEST_PAGE = 8
 _LARGEST_PAGE = 1000
@@ -42,12 +44,12 @@ def to_all(_: EventRecord[Any]) -> bool:
 
 
 class ScanTooLong(Exception):
-    """More index entries would have to be read than are allowed to find what is asked for."""
+    """The answer needs more index entries than one request may read."""
 
 
-class Allowance:
+class ScanAllowance:
     """Index entries that may be read, for one filter or for several together. After every few
-    hundred the holder is called with the number so far, and may raise."""
+    hundred entries, `look_up` is called with the number so far, and may raise."""
 
     def __init__(self, most: int, look_up: Callable[[int], None] = lambda _: None) -> None:
         self.most = most
@@ -70,7 +72,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The lists to merge, and what need not be checked any more on what they hold."""
+    """The lists to merge, and the conditions that all their postings meet already."""
 
     lists: Sequence[str]
     answered_tag: str | None = None
@@ -96,7 +98,8 @@ def plan(filter: Wanted[Any], lists: Lists) -> Plan:
 
 
 def _each_once(names: Iterable[str]) -> list[str]:
-    """Where authors are listed by a part of their keys, two may share a list."""
+    """The names without repetitions: two authors share a list if lists use only a part of the
+    key."""
     return list(dict.fromkeys(names))
 
 
@@ -106,7 +109,7 @@ def _plan_tag(filter: Wanted[Any], lists: Lists) -> Plan:
 
 
 class _List:
-    """One list of postings, of which some are here and the rest is behind `query`."""
+    """One list of postings: some are in memory, and `query` reads the rest."""
 
     __slots__ = ("query", "rows")
 
@@ -132,7 +135,7 @@ _SORT_KEY = itemgetter(0)  # of a row
 
 
 def merged(engine: Engine, queries: Sequence[Query]) -> Iterator[Sequence[Row]]:
-    """The postings of all the lists, newest first, each event once; some at a time."""
+    """The postings of all the lists in batches, newest first, each event once."""
     lists = [_List(query) for query in queries]
     while lists:
         empty = [each for each in lists if not each.rows and each.query is not None]
@@ -140,9 +143,10 @@ def merged(engine: Engine, queries: Sequence[Query]) -> Iterator[Sequence[Row]]:
             pages = engine.query_many([each.query for each in empty if each.query is not None])
             for each, page in zip(empty, pages, strict=True):
                 each.take(page)
-            continue  # a page may be empty with more to come
+            continue  # a page may be empty although more pages follow
         lists = [each for each in lists if each.rows]
-        # Up to where every list is known. What any of them holds behind that comes later.
+        # The last sort key up to which every list has been read. Later postings wait for the next
+        # batch.
         known = min((each.rows[-1].sk for each in lists if each.query is not None), default=None)
         yield _merge([each.take_out(known) for each in lists])
 
@@ -157,16 +161,31 @@ def _merge(parts: Sequence[Sequence[Row]]) -> Sequence[Row]:
 class Reader(Generic[E]):
     """Finds the stored events of one space by filter."""
 
-    def __init__(self, engine: Engine, events: EventStore[E], max_scan: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        events: EventStore[E],
+        max_scan: int,
+        processes: ReaderProcesses | None = None,
+    ) -> None:
         self._engine = engine
+        self._processes = processes
         self._events = events
         self._lists = events.lists
+        self._recall = events.recall
         self._max_scan = max_scan
 
     def _candidates(
-        self, filter: Wanted[E], chosen: Plan, expected: int, allowance: Allowance
+        self,
+        filter: Wanted[E],
+        chosen: Plan,
+        expected: int,
+        allowance: ScanAllowance,
+        reading: Reading | None = None,
     ) -> "_Candidates":
-        """What the lists hold, newest first, checked as far as a posting tells."""
+        """The postings of the lists, newest first, checked as far as a posting allows."""
+        if reading is not None:
+            reading.lists.update(chosen.lists)
         page = min(_LARGEST_PAGE, max(_SMALLEST_PAGE, 2 * expected // max(1, len(chosen.lists))))
         if len(chosen.lists) == 1:
             page = min(_LARGEST_PAGE, max(1, expected))
@@ -180,12 +199,15 @@ class Reader(Generic[E]):
         return _Candidates(rows, kinds, has_author, allowance)
 
     def find(
-        self, filter: Wanted[E], visible: Visible[E] = to_all, allowance: Allowance | None = None
+        self,
+        filter: Wanted[E],
+        visible: Visible[E] = to_all,
+        allowance: ScanAllowance | None = None,
     ) -> Iterator[EventRecord[E]]:
         """Events that match, newest first, as many as the filter's limit allows.
 
-        What is not visible is passed over as if it were not there, so it uses up no limit. Without
-        an allowance that it shares with others, a filter has one of its own.
+        Invisible events are skipped and do not count for the limit. Without a shared allowance, a
+        filter has its own.
         """
         return self._find(filter, filter.limit, visible, allowance)
 
@@ -194,47 +216,73 @@ class Reader(Generic[E]):
         filter: Wanted[E],
         limit: int | None,
         visible: Visible[E],
-        allowance: Allowance | None,
+        allowance: ScanAllowance | None,
+        reading: Reading | None = None,
     ) -> Iterator[EventRecord[E]]:
         if limit == 0 or _matches_nothing(filter):
             return iter(())
-        by_id = filter.ids is not None
-        found = self._by_id(filter) if by_id else self._by_posting(filter, limit, allowance)
+        if filter.ids is not None:
+            found = self._by_id(filter, reading)
+        else:
+            found = self._by_posting(filter, limit, allowance, reading)
+        if reading is not None:
+            found = self._watching(found, reading)
         return islice((event for event in found if visible(event)), limit)
 
-    def _by_id(self, filter: Wanted[E]) -> Iterator[EventRecord[E]]:
+    def _watching(
+        self, found: Iterator[EventRecord[E]], reading: Reading
+    ) -> Iterator[EventRecord[E]]:
+        """Watch for private events: an answer that has met one must not be cached for other
+        clients."""
+        private = self._events.space.private_kinds
+        for event in found:
+            if event.kind in private:
+                reading.spoil()
+            yield event
+
+    def _by_id(self, filter: Wanted[E], reading: Reading | None) -> Iterator[EventRecord[E]]:
         assert filter.ids is not None
-        found = self._events.get_many(sorted(filter.ids)).values()
-        yield from sorted((event for event in found if filter.matches(event.event)), key=order)
+        stored = self._events.get_many(sorted(filter.ids), reading)
+        if reading is not None and len(stored) < len(filter.ids):
+            reading.spoil()  # missing events may be stored later
+        alone = filter.is_of_ids_alone
+        found = (each for each in stored.values() if alone or filter.matches(each.event))
+        yield from sorted(found, key=order)
 
     def _by_posting(
-        self, filter: Wanted[E], limit: int | None, allowance: Allowance | None
+        self,
+        filter: Wanted[E],
+        limit: int | None,
+        allowance: ScanAllowance | None,
+        reading: Reading | None = None,
     ) -> Iterator[EventRecord[E]]:
         chosen = plan(filter, self._lists)
         unanswered = set(filter.tags) - {chosen.answered_tag}
         wanted = limit if limit is not None else _LARGEST_PAGE
-        allowance = allowance or Allowance(self._max_scan)
-        candidates = self._candidates(filter, chosen, wanted, allowance)
+        allowance = allowance or ScanAllowance(self._max_scan)
+        candidates = self._candidates(filter, chosen, wanted, allowance, reading)
         while ids := candidates.take(min(MAX_BATCH_GET, max(wanted, _SMALLEST_PAGE))):
-            stored = self._events.get_many(ids)
+            stored = self._events.get_many(ids, reading)
+            if reading is not None and len(stored) < len(ids):
+                reading.spoil()  # a posting is written before its event
             for event_id in ids:
                 event = stored.get(event_id)
                 if event is not None and (not unanswered or filter.matches_tags(event.event)):
-                    if limit is not None:  # towards the end smaller chunks will do
+                    if limit is not None:  # near the limit, smaller chunks suffice
                         wanted -= 1
                     yield event
 
-    def scan(self, filter: Wanted[E], allowance: Allowance) -> Iterator[Postings] | None:
-        """Every posting of a filter, page by page, in no order and possibly more than once; None
-        where postings alone cannot answer it."""
+    def scan(self, filter: Wanted[E], allowance: ScanAllowance) -> Iterator[Postings] | None:
+        """Every posting of a filter, page by page, in no order and possibly more than once; None if
+        postings alone cannot answer it."""
         if filter.ids is not None or filter.limit is not None or len(filter.tags) > 1:
             return None
-        # Of one tag its own list: kinds and authors are seen in a posting, other tags are not.
+        # A single tag has its own list: a posting shows kind and author, but no other tags.
         chosen = (_plan_tag if filter.tags else plan)(filter, self._lists)
         return self._scan(filter, chosen.lists, allowance)
 
     def _scan(
-        self, filter: Wanted[E], lists: Sequence[str], allowance: Allowance
+        self, filter: Wanted[E], lists: Sequence[str], allowance: ScanAllowance
     ) -> Iterator[Postings]:
         low, high = lowest_sort_key(filter.until), highest_sort_key(filter.since)
         if _matches_nothing(filter) or (low is not None and high is not None and low > high):
@@ -257,15 +305,105 @@ class Reader(Generic[E]):
         self,
         filters: Sequence[Wanted[E]],
         visible: Visible[E] = to_all,
-        allowance: Allowance | None = None,
+        allowance: ScanAllowance | None = None,
+        reading: Reading | None = None,
     ) -> Iterator[EventRecord[E]]:
-        """What any of the filters matches, each within its own limit: newest first, each once. All
-        of them share one allowance."""
-        shared = allowance or Allowance(self._max_scan)
+        """The events that match any of the filters, each filter within its own limit: newest first,
+        each once. All filters share one allowance. `reading` records the lists and keys that were
+        read."""
+        return self._find_any(filters, visible, allowance, reading)
+
+    def answer(
+        self, filters: Sequence[Wanted[E]], text: str, visible: Visible[E], allowance: ScanAllowance
+    ) -> Iterable[EventRecord[E]]:
+        """As `find_any`, but from the cache if the answer was read recently. `text` is equal only
+        for equal filters."""
+        if self._recall is None:
+            answer = self._read_elsewhere(self._processes, filters, text, allowance)
+            return self._find_any(filters, visible, allowance) if answer is None else answer.records
+        question = self.question(text)
+        found = self._recall.answer(question)
+        if found is None:
+            found = self._keep_from_elsewhere(
+                self._processes, self._recall, question, filters, allowance
+            )
+        if found is not None:
+            return found
+        return self._noting(self._recall, question, filters, visible, allowance)
+
+    def question(self, text: str) -> Question:
+        return self._events.space.name, text
+
+    def _read_elsewhere(
+        self,
+        processes: ReaderProcesses | None,
+        filters: Sequence[Wanted[E]],
+        text: str,
+        allowance: ScanAllowance,
+    ) -> Answer | None:
+        """The answer of another process, which never includes private events."""
+        if processes is None or all(map(_is_little, filters)):
+            return None
+        packed = processes.answer(text, self._events.now, allowance.left)
+        return None if packed is None else unpack_answer(packed, self._events.space.parse)
+
+    def _keep_from_elsewhere(
+        self,
+        processes: ReaderProcesses | None,
+        recall: Recall,
+        question: Question,
+        filters: Sequence[Wanted[E]],
+        allowance: ScanAllowance,
+    ) -> Sequence[EventRecord[E]] | None:
+        if processes is None or all(map(_is_little, filters)):
+            return None
+        with recall.reading() as reading:
+            # The keys are not known beforehand, so no event at all may change during the read.
+            reading.any_key = True
+            for filter in filters:
+                if filter.ids is None and not _matches_nothing(filter):
+                    reading.lists.update(plan(filter, self._lists).lists)
+            answer = self._read_elsewhere(processes, filters, question[1], allowance)
+            if answer is None or not answer.lasts:
+                return None if answer is None else answer.records
+            space = self._events.space
+            kept = {event_key(space, record.id): record for record in answer.records}
+            recall.keep_records(reading, kept)
+            records = list(kept.values())
+            recall.keep_answer(reading, question, records)
+        return records
+
+    def _noting(
+        self,
+        recall: Recall,
+        question: Question,
+        filters: Sequence[Wanted[E]],
+        visible: Visible[E],
+        allowance: ScanAllowance,
+    ) -> Iterator[EventRecord[E]]:
+        given = []
+        with recall.reading() as reading:
+            for event in self._find_any(filters, visible, allowance, reading):
+                given.append(event)
+                yield event
+            recall.keep_answer(reading, question, given)
+
+    def _find_any(
+        self,
+        filters: Sequence[Wanted[E]],
+        visible: Visible[E],
+        allowance: ScanAllowance | None,
+        reading: Reading | None = None,
+    ) -> Iterator[EventRecord[E]]:
+        shared = allowance or ScanAllowance(self._max_scan)
+
+        def find(filter: Wanted[E]) -> Iterator[EventRecord[E]]:
+            return self._find(filter, filter.limit, visible, shared, reading)
+
         if len(filters) == 1:
-            yield from self.find(filters[0], visible, shared)
+            yield from find(filters[0])
             return
-        streams = [_primed(self.find(filter, visible, shared)) for filter in filters]
+        streams = [_primed(find(filter)) for filter in filters]
         last = None
         for event in heapq.merge(*self._engine.together(*streams), key=order):
             if event.id != last:
@@ -277,31 +415,33 @@ class Reader(Generic[E]):
         filters: Sequence[Wanted[E]],
         exactly: int,
         visible: Visible[E] = to_all,
-        allowance: Allowance | None = None,
+        allowance: ScanAllowance | None = None,
     ) -> tuple[int, bool]:
         """How many events match any of the filters, and whether that is only an estimate.
 
-        Up to `exactly` every event is looked at. Beyond it the rest is counted by postings, a few
-        of which may point nowhere, and private kinds are left out. All filters share one allowance.
+        Up to `exactly` every event is read. Beyond that number the postings are counted, a few of
+        which may have no event, and private kinds are left out. All filters share one allowance.
         """
-        shared = allowance or Allowance(self._max_scan)
+        shared = allowance or ScanAllowance(self._max_scan)
         seen: set[str] = set()
         large = []
         for filter in filters:
-            by_id = filter.ids is not None  # then all of them are read anyway
+            by_id = filter.ids is not None  # a request by ids reads every event anyway
             limit = None if by_id else exactly + 1
             events = list(self._find(filter, limit, visible, shared))
             seen.update(event.id for event in events)
             if len(events) > exactly and not by_id:
                 large.append(filter)
-        # After all filters have been looked at: what is left of the allowance is for estimates.
+        # Estimates come after the exact counts, with the rest of the allowance.
         for filter in large:
             chosen = plan(filter, self._lists)
             if set(filter.tags) <= {chosen.answered_tag}:
                 seen.update(self._posting_ids(filter, chosen, shared))
         return len(seen), bool(large)
 
-    def _posting_ids(self, filter: Wanted[E], chosen: Plan, allowance: Allowance) -> Iterator[str]:
+    def _posting_ids(
+        self, filter: Wanted[E], chosen: Plan, allowance: ScanAllowance
+    ) -> Iterator[str]:
         candidates = self._candidates(filter, chosen, _LARGEST_PAGE, allowance)
         private = self._events.space.private_kinds
         try:
@@ -312,15 +452,15 @@ class Reader(Generic[E]):
 
 
 class _Candidates:
-    """Postings, newest first, of which those are given out that may match. Each that is looked at
-    counts."""
+    """Gives out the postings that may match, newest first. Every posting read counts for the
+    allowance."""
 
     def __init__(
         self,
         rows: Iterator[Row],
         kinds: frozenset[int] | None,
         has_author: Callable[[str], bool] | None,
-        allowance: Allowance,
+        allowance: ScanAllowance,
     ) -> None:
         self._rows = rows
         self._kinds = kinds
@@ -328,13 +468,13 @@ class _Candidates:
         self._allowance = allowance
 
     def take(self, number: int) -> list[str]:
-        """The ids of the next ones, fewer only at the end."""
+        """The ids of the next candidates; fewer than `number` only at the end."""
         return [id_in(row.sk) for row in self.take_rows(number)]
 
     def take_rows(self, number: int) -> list[Row]:
         taken: list[Row] = []
         while len(taken) < number:
-            # Not more than may be looked at: what was found up to there counts.
+            # Read no more than the allowance permits, and keep the candidates found so far.
             most = min(number - len(taken), max(1, self._allowance.left))
             some = list(islice(self._rows, most))
             if not some:
@@ -362,8 +502,14 @@ def _matches_nothing(filter: Wanted[Any]) -> bool:
     return any(field is not None and not field for field in fields)
 
 
+def _is_little(filter: Wanted[Any]) -> bool:
+    """Whether reading the answer here is as fast as asking another process."""
+    one_id = filter.ids is not None and len(filter.ids) == 1
+    return one_id or filter.limit == 0 or _matches_nothing(filter)
+
+
 def _primed(events: Iterator[EventRecord[E]]) -> Callable[[], Iterator[EventRecord[E]]]:
-    """Read the first event now, so that several filters can start side by side."""
+    """Read the first event now, so that several filters can start in parallel."""
 
     def prime() -> Iterator[EventRecord[E]]:
         return chain(list(islice(events, 1)), events)

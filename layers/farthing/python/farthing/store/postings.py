@@ -1,23 +1,25 @@
-"""Index entries: where an event is found, newest first, without reading it.
+"""Index entries, by which events are found, newest first, without being read.
 
-A posting may point nowhere (a write that did not finish, an event since deleted): readers skip it.
+A posting may have no event (after an unfinished write or a deletion): readers skip it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from itertools import compress
 from typing import Any, NamedTuple
 
-from farthing.nostr.negentropy.wire import RECORD_SIZE, TIMESTAMP_SIZE
 from farthing.store.spaces import Space, Storable
 from farthing.store.table import EXPIRES, Item, Put, Row, Table
 
-# A sort key is a time that counts down from the latest one, and an id. There is room for 64 bits of
-# time: nanoseconds as well as seconds.
+# A sort key is a time that counts down from the largest one, and an id. The time has 64 bits,
+# enough for nanoseconds.
 _LATEST = 2**64 - 1
 _TIME_DIGITS = 16
+_TIME_BYTES = _TIME_DIGITS // 2
+_KEY_BYTES = _TIME_BYTES + 32
 _COMPLEMENT = bytes(range(255, -1, -1))
 _LONGEST_VALUE = 256
+_SURELY_SHORT = _LONGEST_VALUE // 4  # characters: none has more octets than four
 
 
 class Posting(NamedTuple):
@@ -41,16 +43,16 @@ def id_in(sk: str) -> str:
 
 
 class Postings(NamedTuple):
-    """Many postings, column by column, for those who read all of a list: a million of them as
-    objects of their own would take longer than everything else."""
+    """Many postings, column by column, for readers of whole lists: making a million separate
+    objects would take longer than all other work."""
 
     sort_keys: Sequence[str]
     kinds: Sequence[int]
     pubkeys: Sequence[str]
-    written: Sequence[int]  # second in which each was written, for the last time
+    written: Sequence[int]  # second in which each was last written
 
     def select(self, wanted: Iterable[object]) -> "Postings":
-        """Those at whose place something true stands."""
+        """The postings whose value in `wanted` is true."""
         flags = list(wanted)
         return Postings(
             list(compress(self.sort_keys, flags)),
@@ -71,15 +73,15 @@ def postings_in(rows: Sequence[Row]) -> Postings:
 
 
 def records_of(sort_keys: Sequence[str]) -> bytearray:
-    """The (timestamp, id) pairs that sort keys stand for, as records of a sealed vector.
+    """The (timestamp, id) pairs of sort keys, as records of a sealed vector.
 
-    Moved column by column, a byte of every key at a time: a million take a tenth of a second, which
-    parsing each would take ten times.
+    The bytes are copied column by column, one byte of every key at a time: a million keys take a
+    tenth of a second. Parsing each key would take ten times as long.
     """
     records = bytearray.fromhex("".join(sort_keys))
-    for at in range(TIMESTAMP_SIZE):
-        # The time counts down from all ones: its complement is the timestamp.
-        records[at::RECORD_SIZE] = records[at::RECORD_SIZE].translate(_COMPLEMENT)
+    for at in range(_TIME_BYTES):
+        # The time counts down from the largest number, so its complement is the timestamp.
+        records[at::_KEY_BYTES] = records[at::_KEY_BYTES].translate(_COMPLEMENT)
     return records
 
 
@@ -97,7 +99,9 @@ def highest_sort_key(since: int | None) -> str | None:
 
 
 def short_value(value: str) -> str:
-    """A tag's value as part of a key: keys have a maximum length, tags do not."""
+    """A tag's value as part of a key: keys have a maximum length, and tags have none."""
+    if len(value) <= _SURELY_SHORT:
+        return f"={value}"
     encoded = value.encode()
     if len(encoded) <= _LONGEST_VALUE:
         return f"={value}"
@@ -105,8 +109,8 @@ def short_value(value: str) -> str:
 
 
 class Lists:
-    """The lists of one space, by their partition keys, and the postings that enter them. A list
-    that every event enters is spread over shards by the event's id (see `Engine.shards`)."""
+    """The lists of one space, by their partition keys, and the postings that enter them. A list of
+    all events is divided into shards by event id (see `Engine.shards`)."""
 
     def __init__(self, space: Space[Any], shards: int) -> None:
         self._space = space
@@ -134,20 +138,26 @@ class Lists:
     def _of_all(self, shard: int) -> str:
         return f"{self._prefix}z#{shard}"
 
-    def of(self, event: Storable) -> Iterator[str]:
-        """Every list that the event enters."""
-        shard = int(event.id[:8], 16) % self._shards
-        yield self.by_author(event.pubkey)
-        yield self.by_author_and_kind(event.pubkey, event.kind)
-        yield self._of_kind(event.kind, shard)
-        yield self._of_all(shard)
-        yield from dict.fromkeys(self.by_tag(key, value) for key, value in event.indexed_tags())
+    def of(self, event: Storable) -> list[str]:
+        """Every list that the event enters, each once."""
+        shard = int(event.id[:8], 16) % self._shards if self._shards > 1 else 0
+        kind, author = event.kind, self._space.author_list(event.pubkey)
+        prefix = self._prefix
+        lists = [
+            f"{prefix}a#{author}",
+            f"{prefix}b#{author}#{kind}",
+            self._of_kind(kind, shard),
+            self._of_all(shard),
+        ]
+        tags = [self.by_tag(key, value) for key, value in event.indexed_tags()]
+        return lists + list(dict.fromkeys(tags)) if tags else lists
 
     def postings(self, event: Storable, written: int, expires: int | None) -> list[Put]:
         item: Item = {"k": event.kind, "p": event.pubkey, "w": written}
         if expires is not None:
             item = {**item, EXPIRES: expires}
-        return [Put(Table.POSTINGS, pk, sk, item) for pk, sk in self.keys(event)]
+        sk = sort_key(event.created_at, event.id)
+        return [Put(Table.POSTINGS, pk, sk, item) for pk in self.of(event)]
 
     def keys(self, event: Storable) -> list[tuple[str, str]]:
         sk = sort_key(event.created_at, event.id)

@@ -1,5 +1,5 @@
-"""Files and folders that nobody but their owner can read: events of private kinds, the ledger and
-keys are in them."""
+"""Files and folders that only their owner can read. They contain private events, the ledger and
+keys."""
 
 import os
 from contextlib import suppress
@@ -9,24 +9,24 @@ _FILE, _FOLDER = 0o600, 0o700
 
 
 def private_folder(path: Path) -> None:
-    """Make the folder, or close an older one to others."""
+    """Make the folder, or remove other users' access to an existing one."""
     path.mkdir(parents=True, exist_ok=True, mode=_FOLDER)
     _close_to_others(path, _FOLDER)
 
 
 def private_file(path: Path) -> None:
-    """Make an empty file where there is none, or close an older one to others."""
+    """Make an empty file, or remove other users' access to an existing one."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, _FILE))
     close_file(path)
 
 
 def close_file(path: Path) -> None:
-    """Close a file to others, if it is there."""
+    """Remove other users' access to a file, if it exists."""
     with suppress(FileNotFoundError):
         _close_to_others(path, _FILE)
 
 
 def _close_to_others(path: Path, mode: int) -> None:
     if path.stat().st_mode & 0o077:
-        with suppress(PermissionError):  # another user's, who has let us in
+        with suppress(PermissionError):  # the file belongs to another user, who has given us access
             path.chmod(mode)

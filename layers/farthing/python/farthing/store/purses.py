@@ -1,13 +1,12 @@
 """Purses: money that a key has paid in advance, and every movement of it.
 
-A purse's numbers stand in one item: `left` is there to be drawn, and filled + granted = drawn +
-left, always. No draw takes `left` below zero, by the condition of its own write. Each movement
-leaves a record in the partition of its purse, which is its receipt. Both are written in the
-transaction of what the movement pays for, so fills and draws are made here as writes for others to
-commit.
+A purse's numbers are in one item: `left` can be drawn, and filled + granted = drawn + left holds at
+all times. The condition of each draw keeps `left` at zero or above. Each movement leaves a record
+in the partition of its purse, which is its receipt. Both are written in the transaction of the
+purchase, so this module only makes the writes of fills and draws.
 
 Each purse has a partition of its own, so that writers of different purses never wait for each
-other. The list of purses is spread over several, and grows only when a purse is made.
+other. The list of purses is divided over several partitions, and grows only with a new purse.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 from farthing.store.payment import Payment
 from farthing.store.settlements import KeyUsedDifferently
 from farthing.store.table import (
+    EXPIRES,
     Absent,
     Add,
     AtLeast,
@@ -43,36 +43,36 @@ _CREDIT = "credit#"
 _PURPOSE = "purse "
 _LISTS = "0123456789abcdef"  # by a key's first digit
 _LAPSES = ("purses", "lapses")
-_ATTEMPTS = 10  # each lost race means that somebody else has got on
+_ATTEMPTS = 10  # each lost race means that another process has made progress
 _AT_ONCE = 100
 
 DAY_SECONDS = 24 * 3600
 
 
 class MovementKind(StrEnum):
-    """Which of a purse's numbers a movement changes, beside `left`."""
+    """The number of a purse that a movement changes, beside `left`."""
 
     FILLED = "filled"  # paid in: by packet, wallet or processor
     GRANTED = "granted"  # given by the operator: no revenue
     DRAWN = "drawn"  # paid for something here
-    LAPSED = "lapsed"  # idle for longer than the operator keeps money; counted as drawn
+    LAPSED = "lapsed"  # idle for longer than the operator's limit; counted as drawn
 
 
 class Way(StrEnum):
-    """How money came into a purse, or what it was drawn for."""
+    """The source of money in a purse, or the purpose of a draw."""
 
     PACKET = "packet"
     STREAM = "stream"
     PROCESSOR = "processor"
     OPERATOR = "operator"
     EVENT = "event"
-    SUBSCRIPTION = "subscription"  # drawn as its credit, or filled with what its credit had left
+    SUBSCRIPTION = "subscription"  # drawn as credit, or filled with the credit that was left
     IDLE = "idle"
 
 
 _COUNTER = {kind: kind.value for kind in MovementKind} | {MovementKind.LAPSED: "drawn"}
 _INTO = frozenset({MovementKind.FILLED, MovementKind.GRANTED})
-# Looked up, since a member of an enum takes its time to name its value.
+# A table, because reading the value of an enum's member is slow.
 _NAMES = {member: member.value for member in (*MovementKind, *Way)}
 
 
@@ -83,15 +83,18 @@ class Movement(NamedTuple):
     way: Way
     amount: int
     time_ms: int
-    mark: str  # tells apart what happens in one millisecond: an event id, a condition, a random id
-    detail: Mapping[str, Any] = MappingProxyType({})  # what the way has to say: event kind and size
+    mark: str  # distinguishes movements of one millisecond: an event id, a condition, a random id
+    detail: Mapping[str, Any] = MappingProxyType(
+        {}
+    )  # details that depend on the way, such as event kind and size
 
     @property
     def sk(self) -> str:
         return f"{_MOVEMENT}{self.time_ms:015d}#{_NAMES[self.kind]}#{self.mark}"
 
     def item(self) -> dict[str, Any]:
-        """As a receipt is: flat, with a purpose and the second, for whoever reads receipts."""
+        """The item, as flat as a receipt's, with a purpose and the second, for readers of
+        receipts."""
         detail = dict(self.detail)
         item = {
             "purpose": _PURPOSE + _NAMES[self.kind],
@@ -110,16 +113,16 @@ class Movement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Purse:
-    """A purse as it stands. One that nobody has filled yet holds nothing."""
+    """The present state of a purse. A purse without a record is empty."""
 
     key: str
     left: int = 0
     filled: int = 0
     granted: int = 0
     drawn: int = 0
-    moves: int = 0  # how often the purse has changed
-    moved_ms: int = 0  # the last movement
-    is_frozen: bool = False  # by the operator: takes nothing in and pays for nothing
+    moves: int = 0  # number of changes
+    moved_ms: int = 0  # time of the last movement
+    is_frozen: bool = False  # by the operator: the purse accepts no money and pays for nothing
     exists: bool = False
 
     @property
@@ -128,13 +131,14 @@ class Purse:
 
 
 def reference_of(key: str) -> str:
-    """What an event carries that was paid from a purse."""
+    """The reference in an event that was paid from a purse."""
     return f"purse#{key}"
 
 
-def drawn_once(event_id: str) -> Put:
-    """For the transaction of a draw for an event that is not stored: it can be made only once."""
-    return Put(Table.LEDGER, f"drawn#{event_id}", _PURSE, {}, Absent())
+def drawn_once(event_id: str, until: int) -> Put:
+    """A write for the draw of an event that is not stored. It allows the draw only once, until a
+    time (in seconds) after which the event is refused anyway."""
+    return Put(Table.LEDGER, f"drawn#{event_id}", _PURSE, {EXPIRES: until}, Absent())
 
 
 def _place(key: str) -> tuple[str, str]:
@@ -146,7 +150,8 @@ def _listed(key: str) -> tuple[str, str]:
 
 
 class Purses:
-    """Keys are public keys in hexadecimal digits. Whether one is a point is for others to check."""
+    """Purses by public key in hexadecimal digits. The caller checks that the key is a point of the
+    curve."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -178,11 +183,12 @@ class Purses:
         query = _movements(key)._replace(backward=True, limit=most)
         return [_movement(row.item) for row in self._engine.query(query).rows]
 
-    # Writes for a transaction of others. The first one is of the purse itself: where it fails, the
-    # purse is frozen, or has too little left to be drawn from.
+    # Writes for the caller's transaction. The first write changes the purse: if it fails, the purse
+    # is frozen or has too little left.
 
     def fill(self, purse: Purse, movement: Movement) -> list[TransactWrite]:
-        """Put money in, unless the purse is frozen. `purse` is how it stood a moment ago."""
+        """The writes that add money, unless the purse is frozen. `purse` is its recently read
+        state."""
         if movement.kind not in _INTO or movement.amount <= 0:
             raise ValueError("expected a positive amount that comes in")
         moved = {"left": movement.amount, _COUNTER[movement.kind]: movement.amount}
@@ -192,18 +198,18 @@ class Purses:
         return writes
 
     def draw(self, key: str, movement: Movement) -> Payment:
-        """Take money out as a payment for what the transaction makes. The payment is refused where
-        the purse has less."""
+        """A draw, as the payment for the purchase in the same transaction. The payment is refused
+        if the purse has too little."""
         if movement.kind is not MovementKind.DRAWN or movement.amount <= 0:
             raise ValueError("expected a positive amount that goes out")
         moved = {"left": -movement.amount, "drawn": movement.amount}
         enough = AtLeast("left", movement.amount)
         return Payment(_written(key, movement, moved, enough), reference_of(key))
 
-    # What is done on its own
+    # Complete operations
 
     def grant(self, key: str, amount: int, time_ms: int, mark: str) -> bool:
-        """Give money of the operator's own; False if the purse is frozen."""
+        """Grant money of the operator; False if the purse is frozen."""
         movement = Movement(MovementKind.GRANTED, Way.OPERATOR, amount, time_ms, mark)
         try:
             self._engine.transact(self.fill(self.get(key), movement))
@@ -212,8 +218,9 @@ class Purses:
         return True
 
     def credit(self, key: str, credit_key: str, amount: int, time_ms: int) -> bool | None:
-        """Count once what a processor reports under this idempotency key. False if it was counted
-        before, None if the purse is frozen. KeyUsedDifferently for another amount."""
+        """Count a processor's report under this idempotency key once. False if it was counted
+        before, None if the purse is frozen. Raises KeyUsedDifferently if the key was used with
+        another amount."""
         digest = sha256(credit_key.encode("utf-8", "surrogateescape")).hexdigest()
         record = {"amount": amount, "time_ms": time_ms}
         counted = Put(Table.LEDGER, _place(key)[0], f"{_CREDIT}{digest}", record, Absent())
@@ -229,8 +236,8 @@ class Purses:
         return True
 
     def freeze(self, key: str, *, frozen: bool = True) -> Purse:
-        """Freeze or thaw a purse. A frozen purse's money is kept under another name, where no draw
-        finds it."""
+        """Freeze or unfreeze a purse. The money of a frozen purse is stored under another
+        attribute, which no draw reads."""
         for _ in range(_ATTEMPTS):
             item = self._engine.get(Table.LEDGER, *_place(key))
             if bool((item or {}).get("frozen")) is frozen:
@@ -249,10 +256,10 @@ class Purses:
             except TransactionCancelled:
                 continue
             return self.get(key)
-        raise Contended("the purse is being used by others")
+        raise Contended("other processes are changing the purse")
 
     def claim_lapses(self, now: int) -> bool:
-        """Whether it is for the caller to look for idle purses today."""
+        """Claim today's search for idle purses. False if another process has claimed it."""
         today = now // DAY_SECONDS
         claim = Put(Table.LEDGER, *_LAPSES, {"day": today}, LessThan("day", today))
         try:
@@ -262,7 +269,7 @@ class Purses:
         return True
 
     def lapse(self, purse: Purse, time_ms: int) -> bool:
-        """Book what is left as lapsed; False if the purse has moved since."""
+        """Book the rest as lapsed; False if the purse has had a movement meanwhile."""
         movement = Movement(MovementKind.LAPSED, Way.IDLE, purse.left, time_ms, _PURSE)
         moved = {"left": -purse.left, "drawn": purse.left}
         unmoved = Equals("moves", purse.moves)
@@ -279,7 +286,7 @@ def _written(
     place = _place(key)
     return [
         Add(Table.LEDGER, *place, {**moved, "moves": 1}, {"moved_ms": movement.time_ms}, condition),
-        # Without a condition: what the movement pays for, or its receipt, can be written only once.
+        # No condition is needed: the purchase or its receipt can be written only once.
         Put(Table.LEDGER, place[0], movement.sk, movement.item()),
     ]
 

@@ -1,6 +1,6 @@
-"""Receipts: one for each packet that moved money, each with the purpose that the money had.
+"""Receipts: one for each packet that moved money, with the purpose of the payment.
 
-A purpose is one case of a sum type. Whoever reads receipts matches on it: audit, statements, the
+A purpose is one case of a sum type. All readers of receipts match on it: audit, statements, the
 report. To add a purpose, write its class here and add the class to `Purpose` and `_PURPOSES`.
 
 A receipt's item is flat: the receipt's own fields, `purpose`, and the fields of that purpose.
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from farthing.store.table import Item
 
-# Begins the reference of what came with a packet of amount 0.
+# Prefix of the reference of an event that came with a packet of amount 0.
 FREE = "free#"
 
 
@@ -20,7 +20,7 @@ class Stored(NamedTuple):
     event_id: str
     kind: int
     size: int
-    event_expires: int | None = None  # when the event leaves by itself (NIP-40)
+    event_expires: int | None = None  # when the event expires (NIP-40)
     space: str = "nostr"  # the event's format
 
     @property
@@ -35,8 +35,8 @@ class Forwarded(NamedTuple):
     outgoing: int  # the amount that the next hop received
     size: int
     digest: str = ""  # of destination, amount and data
-    packet: str = ""  # tells packets apart that are equal in everything else
-    again: bool = False  # a receipt of such a packet stands already
+    packet: str = ""  # distinguishes packets that are otherwise equal
+    again: bool = False  # whether the receipt of an equal packet exists already
 
     @property
     def mark(self) -> str:
@@ -46,7 +46,7 @@ class Forwarded(NamedTuple):
 class PurseFilled(NamedTuple):
     """The amount went into a purse. The purse has a movement for it (see `store.purses`)."""
 
-    key: str  # whose purse
+    key: str  # the purse's key
     size: int
 
     @property
@@ -79,25 +79,25 @@ _NAMES = {purpose: name for name, purpose in _PURPOSES.items()}
 
 
 class Receipt(NamedTuple):
-    """What a fulfilled packet paid, and what for."""
+    """The record of a fulfilled packet: its amount and purpose."""
 
     peer: str
     condition: str
     fulfillment: str
-    scheme: str  # how the condition was made; empty where only others know
-    amount: int  # what arrived
-    price: int  # what we asked for; of a forwarded packet, our fee
+    scheme: str  # the scheme of the condition; empty if only payer and receiver know it
+    amount: int  # the received amount
+    price: int  # our price; for a forwarded packet, our fee
     time: int
     purpose: Purpose
 
     @property
     def reference(self) -> str:
-        """What an event that this receipt paid for carries. A packet of amount 0 leaves no receipt,
-        and what it brought says so."""
+        """The reference in an event that this receipt paid for. A packet of amount 0 leaves no
+        receipt, and the reference shows that."""
         return self._packet if self.amount else FREE + self._packet
 
     def has_paid(self, reference: str | None) -> bool:
-        """Whether something with this reference came with this packet, at whatever amount."""
+        """Whether an event with this reference came with this packet, at any amount."""
         return reference is not None and reference.removeprefix(FREE) == self._packet
 
     @property
@@ -106,7 +106,8 @@ class Receipt(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str]:
-        """The mark tells apart what one condition of one peer has paid for."""
+        """The receipt's key. The mark distinguishes several purchases under one condition of one
+        peer."""
         return receipts_of(self.peer), f"{self.condition}#{self.purpose.mark}"
 
     def item(self) -> dict[str, Any]:
@@ -114,7 +115,7 @@ class Receipt(NamedTuple):
         fields.update(self.purpose._asdict())
         fields["purpose"] = _NAMES[type(self.purpose)]
         if fields.get("space") == Stored._field_defaults["space"]:
-            del fields["space"]  # nearly all are such
+            del fields["space"]  # nearly all receipts have the default
         return fields
 
 

@@ -1,8 +1,8 @@
-"""The routing table: generations of routes, and the pointer to the one in force.
+"""The routing table: generations of routes, and the pointer to the current one.
 
-A generation is written whole beside the live one, checked, and then the pointer moves. So a reader
-sees the old table or the new one, never a mix. Generations expire by themselves; the one in force
-is renewed for as long as no other takes its place.
+A new generation is written completely beside the live one, checked, and then the pointer moves. So
+a reader sees the old table or the new one, never a mix. Generations expire; the current one is
+renewed until another replaces it.
 """
 
 import time
@@ -28,21 +28,21 @@ SHARDS = 16
 GENERATION_SECONDS = 7 * 24 * 3600
 _POINTER = ("live", "pointer")
 _BATCH = 500
-# Above it all look-ups are forgotten: strangers choose addresses, as many as they like.
+# At this size the cache of look-ups is emptied: strangers can choose any number of addresses.
 _MOST_REMEMBERED = 4096
 
 
 class GenerationRefused(Exception):
-    """The new table is not put in force; the message says why."""
+    """The new table is refused and the old one stays. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How to reach whatever lies under `prefix`."""
+    """The next hop for all addresses under `prefix`."""
 
     prefix: str
-    owner: str  # public key whose own kind 10032 claims the address
-    next_hop: str  # public key of the peer to hand packets to
+    owner: str  # the public key whose kind 10032 claims the address
+    next_hop: str  # the public key of the peer that gets the packets
     fee: int
     hops: int
     path: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Generation:
 
 
 class RoutingTable:
-    """Look-ups are remembered for `cache_seconds`, together with the pointer they came from."""
+    """Look-ups are cached for `cache_seconds`, together with the pointer."""
 
     def __init__(
         self,
@@ -110,19 +110,20 @@ class RoutingTable:
     def replace(
         self, name: str, routes: Iterable[Route], now: int, *, shrink_percent: int, force: bool
     ) -> Generation:
-        """Write a generation and put it in force, unless it looks like a mistake."""
+        """Write a generation and make it the current one, unless it looks like a mistake."""
         count = self.write(name, routes, now)
         return self.put_in_force(name, count, now, shrink_percent=shrink_percent, force=force)
 
     def check(self, count: int, *, shrink_percent: int) -> None:
-        """A table that is empty, or has lost too much of the live one, is more likely made from a
-        broken source than from a network that went away."""
+        """Refuse a table that is empty or much smaller than the live one: a broken source is more
+        likely than a vanished network."""
         _check(count, self.live(), shrink_percent)
 
     def put_in_force(
         self, name: str, count: int, now: int, *, shrink_percent: int, force: bool
     ) -> Generation:
-        """Point at a generation of so many routes, all of them written."""
+        """Make a generation of `count` routes the current one. All its routes must have been
+        written."""
         live = self.live()
         if not force:
             _check(count, live, shrink_percent)
@@ -137,7 +138,8 @@ class RoutingTable:
         return generation
 
     def renew(self, now: int) -> int:
-        """Let the table in force live on, once half of its time has gone. How many routes."""
+        """Prolong the current table once half of its time is over. Returns the number of renewed
+        routes."""
         pointer = self._engine.get(Table.ROUTES, *_POINTER)
         if pointer is None:
             return 0
@@ -146,13 +148,14 @@ class RoutingTable:
             return 0
         count = self.write(name, self.routes(name), now)
         renewed = {**pointer, "renewed": now}
-        # Unless another was put in force meanwhile: then this one may expire after all.
+        # If another generation has become the current one meanwhile, this one may expire.
         with suppress(ConditionFailed):
             self._engine.write(Put(Table.ROUTES, *_POINTER, renewed, Equals("generation", name)))
         return count
 
     def write(self, name: str, routes: Iterable[Route], now: int) -> int:
-        """Write routes, or a part of them, of a generation that is not in force yet. How many."""
+        """Write some or all routes of a generation that is not current yet. Returns their
+        number."""
         count, puts = 0, []
         for route in routes:
             item = {

@@ -1,7 +1,7 @@
-"""The operator's rules about who and what is stored here, and removals that are under way.
+"""The operator's rules about authors, events, kinds and addresses, and unfinished removals.
 
-All rules stand in one partition with a version. Readers keep them in memory and look at the version
-alone, so a rule counts in every process within a second and costs next to nothing.
+All rules are in one partition with a version. Readers cache the rules and read only the version, so
+a rule takes effect in every process within a second, at almost no cost.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,15 +17,17 @@ _NUMBER = "n"
 
 
 class Subject(StrEnum):
-    """What a rule is about."""
+    """The subject of a rule."""
 
     BANNED_KEY = "banned-key"
     ALLOWED_KEY = "allowed-key"
     BANNED_EVENT = "banned-event"
-    ALLOWED_EVENT = "allowed-event"  # looked at by the operator, and fine
-    ALLOWED_KIND = "allowed-kind"
+    ALLOWED_EVENT = "allowed-event"  # reviewed and accepted by the operator
+    ALLOWED_KIND = "allowed-kind"  # where there are any, no others are taken
+    DISALLOWED_KIND = "disallowed-kind"
     BLOCKED_IP = "blocked-ip"
     PROFILE = "profile"  # name, description and icon of the relay
+    VANISHED = "vanished"  # one rule, once any key has asked to vanish (NIP-62)
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Rules:
 
 @dataclass(frozen=True)
 class Removal:
-    """An author whose events are being removed, up to a time. With `gift_wraps`, also what others
-    have wrapped for this key (NIP-62)."""
+    """An author whose events are being removed, up to a time. With `gift_wraps`, gift wraps to this
+    key are removed too (NIP-62)."""
 
     pubkey: str
     until: int
@@ -58,7 +60,7 @@ class RuleBook:
         return 0 if item is None else int(item[_NUMBER])
 
     def read(self) -> Rules:
-        # The version first: rules written meanwhile are read again, never overlooked.
+        # The version is read first, so that rules written meanwhile are read again later.
         version = self.version()
         found: dict[Subject, dict[str, str]] = {}
         for row in read_all(self._engine, Query(Table.LEDGER, _RULES)):
@@ -81,7 +83,7 @@ class RuleBook:
         return Add(Table.LEDGER, *_VERSION, {_NUMBER: 1})
 
     def begin_removal(self, removal: Removal) -> None:
-        """Note a removal before its first event goes, so that a crash does not end it halfway."""
+        """Store a removal before its first event is removed, so that it continues after a crash."""
         item = {"until": removal.until, "wraps": removal.gift_wraps}
         self._engine.write(Put(Table.LEDGER, _REMOVALS, removal.pubkey, item))
 

@@ -1,10 +1,10 @@
-"""Connections: who is there, as whom they have authenticated, and how much they send.
+"""Connections: their records, their authenticated keys, and their rates.
 
-What a connection subscribes to stands in `subscriptions`, and goes with the connection.
+`subscriptions` has the subscriptions of a connection, which end with the connection.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from farthing.store.noise_states import NO_NOISE, NoiseState, noise_state
 from farthing.store.subscriptions import LISTED, Subscriptions, listing
@@ -27,18 +27,17 @@ _AETHER = "x"
 _UNGREETED = "ungreeted"
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(NamedTuple):
     id: str
     challenge: str
     host: str
-    pubkeys: frozenset[str]  # authenticated as
-    messages: int  # so far, this one included
-    base_messages: int  # at the start of the current rate window
+    pubkeys: frozenset[str]  # the authenticated keys
+    messages: int  # number of messages, this one included
+    base_messages: int  # number of messages at the start of the current rate window
     base_time: int
     proven: Sequence[str] = ()  # the same keys, in the order of their AUTH
-    is_aether: bool = False  # marked: it is sent no Nostr frames
-    is_ungreeted: bool = False  # its first message was none of Nostr's
+    is_aether: bool = False  # marked as Aether: no Nostr frames are sent on it
+    is_ungreeted: bool = False  # its first message was not a Nostr message
     noise: NoiseState = NO_NOISE
 
 
@@ -57,7 +56,7 @@ class Sessions:
         self._engine.write(Put(Table.SESSIONS, *connection_key(connection_id), item))
 
     def visit(self, connection_id: str, now: int) -> Connection:
-        """Count a message, and read what is known of the connection in the same request."""
+        """Count a message, and read the connection's record in the same request."""
         item = self._engine.write(
             Add(Table.SESSIONS, *connection_key(connection_id), {"n": 1},
                 {EXPIRES: now + self._life})
@@ -66,12 +65,12 @@ class Sessions:
         return _connection(connection_id, item)
 
     def put_off_greeting(self, connection_id: str, *, is_ungreeted: bool) -> None:
-        """Note whether the challenge is still to be sent, with the first message of Nostr's."""
+        """Store whether the challenge is still to be sent with the first Nostr message."""
         assign = {_UNGREETED: is_ungreeted}
         self._engine.write(Add(Table.SESSIONS, *connection_key(connection_id), {}, assign))
 
     def rebase(self, connection_id: str, messages: int, now: int) -> None:
-        """Begin another rate window, as if so many messages had been sent before it."""
+        """Begin a new rate window with a given number of earlier messages."""
         assign = {"m": messages, "t": now}
         self._engine.write(Add(Table.SESSIONS, *connection_key(connection_id), {}, assign))
 
@@ -80,7 +79,7 @@ class Sessions:
         return None if item is None else _connection(connection_id, item)
 
     def authenticate(self, connection: Connection, pubkey: str) -> None:
-        # An attribute for each key: two that come side by side do not undo each other.
+        # Each key has an attribute, so that two AUTHs at the same time do not overwrite each other.
         # Its value is the number of the message, so that the order of the keys is known.
         if pubkey in connection.pubkeys:
             return
@@ -88,7 +87,7 @@ class Sessions:
         self._engine.write(Add(Table.SESSIONS, *connection_key(connection.id), {}, proven))
 
     def disconnect(self, connection_id: str) -> None:
-        """Forget a connection, all its subscriptions, and whatever else its partition holds."""
+        """Delete a connection, all its subscriptions, and all other items of its partition."""
         pk = listing(connection_id)
         held = [row.sk for row in read_all(self._engine, Query(Table.SESSIONS, pk))]
         listed = [sk for sk in held if sk.startswith(LISTED)]
@@ -97,7 +96,8 @@ class Sessions:
         self._engine.write_batch([Delete(Table.SESSIONS, pk, sk) for pk, sk in sorted(keys)])
 
     def count_packet(self, peer_id: str, now: int) -> int:
-        """Count a packet of a peer. How many came in this minute, this one included."""
+        """Count a packet of a peer. Returns the number of packets in this minute, this one
+        included."""
         minute = now // 60
         assign = {EXPIRES: 60 * (minute + 2)}
         item = self._engine.write(
@@ -113,8 +113,8 @@ def connection_key(connection_id: str) -> Key:
 
 
 def _connection(connection_id: str, item: Item) -> Connection:
-    proven = sorted((item[name], name) for name in item if name.startswith(_PROVEN))
-    keys = tuple(name.removeprefix(_PROVEN) for _, name in proven)
+    proven = [(item[name], name) for name in item if name.startswith(_PROVEN)]
+    keys = tuple(name.removeprefix(_PROVEN) for _, name in sorted(proven)) if proven else ()
     return Connection(
         connection_id,
         item.get("challenge", ""),

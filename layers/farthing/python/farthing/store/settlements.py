@@ -25,12 +25,13 @@ _OPEN = "open"
 
 
 class KeyUsedDifferently(Exception):
-    """The idempotency key stands for another settlement."""
+    """The idempotency key belongs to another settlement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """`received` lowers what the peer owes us; otherwise we paid, and it lowers what we owe."""
+    """A payment outside of Interledger. `received` lowers the peer's debt to us; otherwise we have
+    paid, and our debt is lower."""
 
     peer: str
     key: str
@@ -39,8 +40,9 @@ class Settlement:
     time: int
 
 
-class Asked(NamedTuple):
-    """The last settlement that we asked an engine for; `is_open` until the engine has taken it."""
+class AskedSettlement(NamedTuple):
+    """The last settlement that we asked an engine for; `is_open` until the engine has accepted
+    it."""
 
     settlement: Settlement
     is_open: bool
@@ -51,7 +53,7 @@ class Settlements:
         self._engine = engine
 
     def receive(self, settlement: Settlement) -> bool:
-        """Count what a peer has paid; False if it was counted before."""
+        """Count a peer's payment; False if it was counted before."""
         moved = dict.fromkeys(("posted", "owed"), -settlement.amount)
         try:
             self._engine.transact(_counted(settlement, moved))
@@ -62,21 +64,21 @@ class Settlements:
             return False
         return True
 
-    # A settlement is kept before the engine is asked for it. So every request for it has the same
-    # amount and the same key, however often we ask and however the debt grows: it is paid once.
+    # A settlement is stored before the engine is asked for it. So every request for it has the same
+    # amount and key, even if we ask again and the debt grows, and it is paid once.
 
-    def last_asked(self, peer_id: str) -> Asked | None:
-        """Look here first and at the balance afterwards: a settlement that is finished by then is
-        no longer part of the balance."""
+    def last_asked(self, peer_id: str) -> AskedSettlement | None:
+        """Read this before the balance: a settlement that is finished in between is then no longer
+        part of the balance."""
         item = self._engine.get(Table.LEDGER, *_asked(peer_id))
         if item is None:
             return None
         fields = dict(item)
         is_open = fields.pop(_OPEN)
-        return Asked(Settlement(**fields), is_open)
+        return AskedSettlement(Settlement(**fields), is_open)
 
-    def begin(self, settlement: Settlement, after: Asked | None) -> bool:
-        """Keep the settlement that we are going to ask for; False if another was begun since."""
+    def begin(self, settlement: Settlement, after: AskedSettlement | None) -> bool:
+        """Store the settlement that we will ask for; False if another was begun meanwhile."""
         unmoved = Absent() if after is None else Equals("key", after.settlement.key)
         try:
             self._engine.write(_asked_for(settlement, unmoved, is_open=True))
@@ -85,7 +87,7 @@ class Settlements:
         return True
 
     def finish(self, settlement: Settlement) -> bool:
-        """Count a settlement that the engine has taken on; False if it was counted before."""
+        """Count a settlement that the engine has accepted; False if it was counted before."""
         writes = _counted(settlement, {"payable": -settlement.amount})
         its_own = Equals("key", settlement.key)
         try:

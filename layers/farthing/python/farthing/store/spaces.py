@@ -1,4 +1,4 @@
-"""Key spaces: where the events of one format stand in the tables, apart from those of all others.
+"""Key spaces, which separate the events of each format in the tables.
 
 The store knows an event as a `Storable` and a filter as a `Wanted`. A `Space` says how the keys of
 its events begin and how an event is read back. Another event format is added by one more `Space` in
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from farthing.nostr.deletions import Targets, targets_of
-from farthing.nostr.events import Event, known_event
-from farthing.nostr.kinds import PRIVATE_KINDS, Keeping, Kind
+from farthing.nostr.events import Event, json_closing, json_opening, known_event
+from farthing.nostr.kinds import PRIVATE_KINDS, UNDELETABLE_KINDS, Keeping, Kind
 
 if TYPE_CHECKING:
     from farthing.aether.events import Event as AetherEvent
@@ -22,7 +22,7 @@ PUBKEY_DIGITS = 64
 
 
 class Storable(Protocol):
-    """An event of any format, as far as the store has to know it."""
+    """The attributes of an event of any format that the store needs."""
 
     @property
     def id(self) -> str:
@@ -50,7 +50,7 @@ class Storable(Protocol):
 
     @property
     def address(self) -> str | None:
-        """`kind:pubkey:name` where only the latest event of an address is kept, else None."""
+        """`kind:pubkey:name` if only the latest event of an address is stored, else None."""
         ...
 
     @property
@@ -63,7 +63,7 @@ class Storable(Protocol):
         ...
 
     def to_json(self) -> str:
-        """The event as it is kept and sent."""
+        """The event in its stored and sent form."""
         ...
 
 
@@ -72,7 +72,7 @@ E_contra = TypeVar("E_contra", bound=Storable, contravariant=True)
 
 
 class Wanted(Protocol[E_contra]):
-    """A filter of any format. A field that is None does not constrain; one that is empty matches
+    """A filter of any format. A field that is None sets no condition; an empty field matches
     nothing. `since` and `until` are of the same unit as the events' `created_at`."""
 
     @property
@@ -98,6 +98,11 @@ class Wanted(Protocol[E_contra]):
     @property
     def limit(self) -> int | None: ...
 
+    @property
+    def is_of_ids_alone(self) -> bool:
+        """Whether ids are the only condition, so that each event with one of them matches."""
+        ...
+
     def has_author(self, pubkey: str) -> bool: ...
 
     def matches(self, event: E_contra) -> bool: ...
@@ -114,17 +119,23 @@ class Space(Generic[E]):
     """One event format's part of the tables."""
 
     name: str
-    # What every key of the space begins with. No key of another space begins so.
+    # The prefix of every key of the space. No key of another space has it.
     prefix: str
     # An event from the JSON that it was stored as. It was checked before it was stored.
     parse: Callable[[str], E]
-    # By so many digits of a key an author's events are listed: filters may ask for no fewer.
+    # The number of digits of an author's key in lists. A filter's prefix must have at least as
+    # many.
     author_digits: int = PUBKEY_DIGITS
-    # The kind whose events delete others, and the others that one of them names.
+    # The kind of deletions, the kinds that no deletion removes, and the targets of a deletion.
     deletion_kind: int | None = None
+    undeletable_kinds: frozenset[int] = frozenset()
     targets: Callable[[E], Targets] = _no_targets
-    # Events of these kinds are not counted by index entries: not everybody may know of them.
+    # Events of these kinds are not counted by index entries, because they are private.
     private_kinds: frozenset[int] = frozenset()
+    # How the JSON of each event begins, by id and author, and how it ends, by signature. An engine
+    # may store only the part between them. Empty texts: nothing is known.
+    json_opening: Callable[[str, str], str] = lambda _id, _pubkey: ""
+    json_closing: Callable[[str], str] = lambda _signature: ""
 
     def author_list(self, pubkey: str) -> str:
         """The part of a key, or of a prefix of a key, by which an author's events are listed."""
@@ -136,13 +147,16 @@ NOSTR: Space[Event] = Space(
     "",
     known_event,
     deletion_kind=Kind.DELETION,
+    undeletable_kinds=UNDELETABLE_KINDS,
     targets=targets_of,
     private_kinds=PRIVATE_KINDS,
+    json_opening=json_opening,
+    json_closing=json_closing,
 )
 
 
 def _aether_event(json: str) -> "AetherEvent":
-    # Loaded with the first Aether event: most functions never see one, and its libraries take time.
+    # Imported with the first Aether event: most functions never see one, and the import is slow.
     from farthing.aether.events import known_event
 
     return known_event(json)
@@ -151,5 +165,5 @@ def _aether_event(json: str) -> "AetherEvent":
 # Filters may ask for authors by the first half of their keys. Nothing is deleted or private.
 AETHER: "Space[AetherEvent]" = Space("aether", "x", _aether_event, author_digits=32)
 
-# Every space there is. A prefix that is empty comes last: it begins every key.
+# All spaces. The space with the empty prefix is last, because every key begins with it.
 SPACES: tuple[Space[Any], ...] = (AETHER, NOSTR)

@@ -1,9 +1,10 @@
 """Copying what was committed from the write-ahead log to the database file, in a thread of its own.
 
-SQLite would do so in the thread whose commit fills the log, and everybody would wait for the disk.
-Here another thread copies the pages while commits go on. What came meanwhile is copied again, and
-again, until little is left. That little is left to the next commit: it then finds all of the log
-copied, and the log begins anew.
+SQLite would copy in the thread whose commit fills the log, and all writers would wait for the disk.
+Here another thread copies the pages while commits go on. It repeats this for the pages that came
+meanwhile, until few are left. The next commit copies those few. The whole log is then copied, and
+starts again at its beginning. When no commit has come for a while, the thread copies the rest
+and gives the log's space back.
 """
 
 import logging
@@ -13,13 +14,16 @@ from pathlib import Path
 
 log = logging.getLogger("farthing")
 
-# Rows written, each of which leaves about a page in the log, from which the log is copied. Pages
-# that change often are copied less often than they change.
+# The log is copied after this many written rows, each of which adds about one page to the log. A
+# page that changes often is copied less often than it changes.
 _FULL = 16_000
-# So many pages may be left to a commit: it takes no longer than the commit itself.
+# The number of pages that a commit may copy: that takes no longer than the commit itself.
 _FEW = 500
-# From here on a commit does it all: something has kept the thread from it.
+# With this many pages, a commit copies the whole log: the thread could not do it.
 _OVERFULL = 8 * _FULL
+# A log of fewer rows keeps its space.
+_SMALL = 2_000
+_QUIET_SECONDS = 1.0
 
 
 class Checkpoints:
@@ -28,7 +32,9 @@ class Checkpoints:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._rows = 0  # since the log began
-        self._wanted = threading.Event()
+        self._commits = 0
+        self._is_large = False  # the log, since it was last cut off
+        self._wanted = threading.Event()  # something for the thread to do
         self._left_to_commit = False
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -36,23 +42,36 @@ class Checkpoints:
     def after_commit(self, writer: sqlite3.Connection, rows: int) -> None:
         """Called by the writer after each of its commits."""
         self._rows += rows
+        self._commits += 1
         if self._left_to_commit or self._rows > _OVERFULL:
             self._left_to_commit = False
             self._rows = copy_log(writer)
-        elif self._rows > _FULL and not self._wanted.is_set():
+        elif (self._rows > _FULL or self._has_become_large) and not self._wanted.is_set():
+            self._is_large = True
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
                 self._thread.start()
             self._wanted.set()
 
+    @property
+    def _has_become_large(self) -> bool:
+        return not self._is_large and self._rows > _SMALL
+
     def _run(self) -> None:
-        connection = sqlite3.connect(self._path, isolation_level=None)
+        # Without a time-out: a checkpoint that waits for a reader would keep commits waiting.
+        connection = sqlite3.connect(self._path, isolation_level=None, timeout=0)
         try:
-            while self._wanted.wait() and not self._closing:
-                self._copy(connection)
-                self._wanted.clear()
+            # Asked after `clear`, which may clear what `close` has set.
+            while not self._closing:
+                before = self._commits
+                if self._wanted.wait(_QUIET_SECONDS if self._is_large else None):
+                    if self._rows > _FULL:
+                        self._copy(connection)
+                    self._wanted.clear()
+                elif before == self._commits and cut_off_log(connection):
+                    self._is_large, self._rows = False, 0
         except sqlite3.Error:
-            log.exception("the log is left to be copied by commits")
+            log.exception("the log could not be copied, commits will copy it")
         finally:
             connection.close()
 
@@ -63,7 +82,7 @@ class Checkpoints:
             if left <= _FEW:
                 self._left_to_commit = True
                 return
-            if left == before:  # a reader is in the way: later
+            if left == before:  # a reader blocks the copying: try later
                 return
             before = left
 
@@ -75,7 +94,19 @@ class Checkpoints:
 
 
 def copy_log(connection: sqlite3.Connection) -> int:
-    """Copy what can be copied without waiting for anybody. How many pages of the log are left."""
+    """Copy the pages that can be copied without a wait. Returns the number of pages that are
+    left."""
     _, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     left: int = pages - copied
     return max(0, left)
+
+
+def cut_off_log(connection: sqlite3.Connection) -> bool:
+    """Copy all of the log and give its space back, unless a reader or writer is in the way."""
+    try:
+        if copy_log(connection):
+            return False
+        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.OperationalError:  # locked
+        return False
+    return not busy

@@ -1,5 +1,5 @@
 """One SQLite file with many readers and one writer. Concurrent writers share commits: the first
-one leads, commits everything that has queued up, and hands the lead to one that came meanwhile."""
+leads: it commits all queued transactions, and then passes the lead to one that came meanwhile."""
 
 import logging
 import sqlite3
@@ -13,18 +13,28 @@ from typing import Protocol
 from farthing.store import sqlite_layout, sqlite_rows
 from farthing.store.private_files import close_file, private_file
 from farthing.store.sqlite_checkpoint import Checkpoints
-from farthing.store.sqlite_transactions import State, Transaction, apply, transaction_of
-from farthing.store.table import Key, StoreError, Table, TransactWrite
+from farthing.store.sqlite_others import OtherWriters
+from farthing.store.sqlite_outbox import OutboxChange, RecentChanges
+from farthing.store.sqlite_packing import pack_key
+from farthing.store.sqlite_transactions import (
+    State,
+    Stored,
+    Transaction,
+    apply,
+    encoded_of,
+)
+from farthing.store.table import Key, StoreError, Table
 
 log = logging.getLogger("farthing")
 
 _WRITER_CACHE_KIB = 64 * 1024
-# Every thread that reads has one. A million events are read no faster with four times as much.
-_READER_CACHE_KIB = 16 * 1024
+# The cache of each reading thread, of which there are some twenty. Four times as much would not
+# read faster: the kernel keeps the pages as well.
+_READER_CACHE_KIB = 4 * 1024
 
 
 class Parking(Protocol):
-    """A scheduler that runs many callers in one thread, and commits for all of them."""
+    """A scheduler that runs many callers in one thread, and makes one commit for all of them."""
 
     def is_inside(self) -> bool: ...
 
@@ -41,8 +51,13 @@ class Parking(Protocol):
 class Companion(Protocol):
     """Adds writes to each commit."""
 
-    def writes(self, state: State) -> list[list[TransactWrite]]:
-        """What to write in the same commit, given its changes: transactions one after another."""
+    def join(self, state: State) -> None:
+        """Add writes to a commit with these changes: all of the companion's writes, or none."""
+        ...
+
+    def committed(self) -> None:
+        """The writes of the last `join` are durable. Not called if `join` or the commit has
+        failed."""
         ...
 
 
@@ -68,20 +83,28 @@ class File:
         self._pending: list[Transaction] = []
         self._looks: list[_Look] = []
         self._leading = False
-        self._writer = self._connect(_WRITER_CACHE_KIB)
+        self._writer = self._connect(_WRITER_CACHE_KIB, makes=True)
         self.on_commit: Callable[[], None] = lambda: None
+        # Called with the changes of a commit, before its callers continue.
+        self.on_change: Callable[[State], None] = lambda _: None
         self.parking: Parking | None = None
         self.companion: Companion | None = None
+        self.recent = RecentChanges()
         self._checkpoints = Checkpoints(path)
         sqlite_layout.prepare(self._writer, tables)
+        self.others = OtherWriters(path.with_name(path.name + "-shm"), self._writer)
+        # Postings that are not packed have keys of another type, and are read separately.
+        self.has_plain_postings = sqlite_rows.has_plain(self._writer, Table.POSTINGS)
 
-    def _connect(self, cache_kib: int) -> sqlite3.Connection:
+    def _connect(self, cache_kib: int, *, makes: bool = False) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA busy_timeout = 10000")
-        # Counts only before a new file's first page is written, which the log mode does.
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        if makes:
+            # Has an effect only before the first page of a new file, which setting the journal mode
+            # writes. On any other file this statement is a commit.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
-        # FULL: a commit returns after the log is on the disk, not merely handed to the kernel.
+        # FULL: a commit returns when the log is on the disk, not only in the kernel's memory.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `sqlite_checkpoint`
         connection.execute(f"PRAGMA cache_size = -{cache_kib}")
@@ -97,11 +120,11 @@ class File:
         return connection
 
     def read(self, table: Table, key: Key) -> bytes | None:
-        """An item as it is encoded. Callers that a scheduler runs read together: every statement
-        lets go of the interpreter, and has to win it back."""
+        """An encoded item. Callers that a scheduler runs read together, because every statement
+        releases the interpreter lock and must wait to get it back."""
         if self.parking is None or not self.parking.is_inside():
             found = self.reader.execute(
-                f"SELECT item FROM {table} WHERE pk = ? AND sk = ?", key
+                f"SELECT item FROM {table} WHERE pk = ? AND sk = ?", pack_key(table, *key)
             ).fetchone()
             return found[0] if found else None
         look = _Look(table, key)
@@ -136,6 +159,7 @@ class File:
             opened, self._opened = self._opened, []
         for connection in opened:
             connection.close()
+        self.others.close()
 
     def defer(self, *transactions: Transaction) -> None:
         """Queue the transactions for the next commit."""
@@ -145,8 +169,8 @@ class File:
     def flush(self) -> None:
         self.submit(Transaction())
 
-    def submit(self, transaction: Transaction) -> bytes | None:
-        """Write the transaction and everything that waits. Returns when that is durable."""
+    def submit(self, transaction: Transaction) -> Stored | None:
+        """Commit the transaction, together with all that wait. Returns when it is durable."""
         if self.parking is not None and self.parking.is_inside():
             self.defer(transaction)
             self.parking.park(partial(self._commit_to, transaction))
@@ -162,8 +186,8 @@ class File:
             self._lead()
 
     def _commit_to(self, transaction: Transaction) -> None:
-        """Commit a queued transaction and all before it. Those behind it wait for the next commit,
-        and their callers go on meanwhile."""
+        """Commit a queued transaction and all before it. Later transactions wait for the next
+        commit, and their callers continue meanwhile."""
         if self._wait_for_lead(transaction):
             self._lead(transaction)
 
@@ -179,7 +203,7 @@ class File:
                 wake = transaction.wake = threading.Lock()
                 wake.acquire()
         if not leads:
-            wake.acquire()  # until the leader is through with us or hands us the lead
+            wake.acquire()  # until the leader has committed our transaction or passes us the lead
         return not transaction.finished
 
     def _take(self, last: Transaction | None) -> list[Transaction]:
@@ -200,7 +224,7 @@ class File:
         try:
             streams = self._commit(group)
         except BaseException as error:
-            # All of them: a condition may have failed on what is now rolled back.
+            # All of them: a condition may have failed because of a write that is rolled back now.
             for member in group:
                 member.error = StoreError(f"commit failed: {error}")
             if not isinstance(error, Exception):
@@ -225,52 +249,77 @@ class File:
             heir.release()
 
     def _commit(self, group: Sequence[Transaction]) -> bool:
-        """Returns whether there is something to stream."""
+        """Returns whether there are changes to stream."""
         self._writer.execute("BEGIN IMMEDIATE")
+        self.others.begin()
         try:
             state = State(self._writer)
             state.load(group)
             for transaction in group:
                 apply(transaction, state)
-            if self.companion is not None:
-                _accompany(state, self.companion)
-            _save(self._writer, state)
+            joined = _accompany(state, self.companion)
+            self._save(state)
             for transaction in group:
                 if transaction.upkeep is not None:
                     transaction.upkeep(self._writer)
             self._writer.execute("COMMIT")
-        except BaseException:
+        finally:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-            raise
-        self._checkpoints.after_commit(self._writer, len(state.after) + len(state.changes))
+            self.others.end()
+        self.on_change(state)
+        if joined is not None:
+            joined.committed()
+        if state.changes:
+            self.recent.add(_outbox_changes(state))
+        self._checkpoints.after_commit(self._writer, state.rows)
         return bool(state.changes)
 
+    def _save(self, state: State) -> None:
+        for table, after in state.after.items():
+            puts = [
+                (pk, sk, stored.encoded, stored.expires)
+                for (pk, sk), stored in after.items()
+                if stored is not None
+            ]
+            if puts:
+                sqlite_rows.put(self._writer, table, puts)
+                if table is Table.POSTINGS and type(puts[0][0]) is str:
+                    self.has_plain_postings = True
+            if len(puts) < len(after):
+                gone = [key for key, stored in after.items() if stored is None]
+                sqlite_rows.delete(self._writer, table, gone)
+        # By its value: anything but a plain string is adapted, slowly.
+        changes = [
+            (table.value, pk, sk, encoded_of(old), encoded_of(new))
+            for (table, pk, sk), old, new in state.changes
+        ]
+        state.last_change = sqlite_rows.stream(self._writer, changes)
 
-def _accompany(state: State, companion: Companion) -> None:
+
+def _outbox_changes(state: State) -> list[tuple[OutboxChange, int]]:
+    first = state.last_change - len(state.changes) + 1
+    return [
+        (
+            OutboxChange(
+                number,
+                *place,
+                None if old is None else old.item,
+                None if new is None else new.item,
+            ),
+            len(old.encoded if old is not None else b"") + len(new.encoded if new else b""),
+        )
+        for number, (place, old, new) in enumerate(state.changes, first)
+    ]
+
+
+def _accompany(state: State, companion: Companion | None) -> Companion | None:
+    """The companion that has joined, if any."""
+    if companion is None:
+        return None
     try:
-        for writes in companion.writes(state):
-            transaction = transaction_of(writes)
-            state.load([transaction])
-            apply(transaction, state)
-            if transaction.error is not None:
-                raise transaction.error
-    except Exception:  # those who wait for the commit are not to blame
-        log.exception("a commit goes on without what was to accompany it")
-
-
-def _save(connection: sqlite3.Connection, state: State) -> None:
-    puts: dict[Table, list[sqlite_rows.Stored]] = {}
-    deletes: dict[Table, list[Key]] = {}
-    for (table, pk, sk), stored in state.after.items():
-        if stored is None:
-            deletes.setdefault(table, []).append((pk, sk))
-        else:
-            puts.setdefault(table, []).append((pk, sk, stored.encoded, stored.expires))
-    for table, rows in puts.items():
-        sqlite_rows.put(connection, table, rows)
-    for table, keys in deletes.items():
-        sqlite_rows.delete(connection, table, keys)
-    # By its value: anything but a plain string is adapted, slowly.
-    changes = [(table.value, pk, sk, old, new) for (table, pk, sk), old, new in state.changes]
-    sqlite_rows.stream(connection, changes)
+        companion.join(state)
+    except Exception:  # the callers that wait for the commit must not fail
+        log.exception("a commit continues without the writes of its companion")
+        return None
+    return companion

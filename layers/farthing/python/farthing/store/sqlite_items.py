@@ -1,4 +1,4 @@
-"""Items as SQLite keeps them: JSON, with marks on what JSON has no room for."""
+"""The stored form of items in SQLite: JSON, with marks for values that JSON cannot express."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,8 @@ import orjson
 
 from farthing.store.table import Item, Value
 
-# A map whose only name is a mark stands for the value; other names that begin so get one $ more.
+# A map whose only name is a mark stands for a value. Other names that begin like a mark get another
+# $.
 _BYTES = "$bytes"
 _INT = "$int"
 _MARK = "$"
@@ -22,7 +23,7 @@ def encode_item(item: Item) -> bytes:
         encoded = orjson.dumps(item)
     except TypeError:  # bytes, or an integer over 64 bits
         return orjson.dumps(_marked(item))
-    # A quote before a $ may be a name that looks like a mark; an empty name `_marked` refuses.
+    # A quote before a $ may begin a name that looks like a mark. `_marked` refuses empty names.
     doubtful = b'"$' in encoded or b'"":' in encoded
     return orjson.dumps(_marked(item)) if doubtful else encoded
 
@@ -33,20 +34,20 @@ def decode_item(encoded: bytes) -> dict[str, Any]:
 
 
 def decode_items(encoded: Iterable[bytes]) -> list[dict[str, Any]]:
-    """Many items as one array: to parse each on its own takes several times as long."""
+    """Many items as one array: parsing each separately takes several times as long."""
     array = b"[%b]" % b",".join(encoded)
     items: list[dict[str, Any]] = orjson.loads(array)
     return [_unmarked_map(item) for item in items] if b'"$' in array else items
 
 
 def decode_array(text: str) -> list[Any]:
-    """Numbers, strings and items, which stand behind one another."""
+    """A sequence of numbers, strings and items."""
     array: list[Any] = orjson.loads(f"[{text}]")
     return _unmarked_elements(array) if '"$' in text else array
 
 
 def decode_arrays(text: str) -> list[list[Any]]:
-    """The same of several arrays."""
+    """Several such sequences."""
     arrays: list[list[Any]] = orjson.loads(f"[{text}]")
     return list(map(_unmarked_elements, arrays)) if '"$' in text else arrays
 

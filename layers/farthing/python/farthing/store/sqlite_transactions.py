@@ -1,17 +1,28 @@
-"""The transactions of concurrent callers, applied one after another for one commit of all. The
-conditions of each are evaluated on what the ones before have left."""
+"""The transactions of concurrent callers, applied one after another for one shared commit. The
+conditions of each are evaluated on the state after the earlier ones."""
 
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import NamedTuple
 
 from farthing.store import sqlite_rows
 from farthing.store.limits import check_size, last_of_each
-from farthing.store.sqlite_items import decode_item, encode_item
+from farthing.store.sqlite_items import encode_item
+from farthing.store.sqlite_packing import (
+    list_digest,
+    pack_item,
+    pack_key,
+    pack_sort_key,
+    unpack_item,
+)
+from farthing.store.sqlite_rows import PackedKey
 from farthing.store.table import (
     EXPIRES,
+    STREAMED,
+    Absent,
     Add,
     BatchWrite,
     Check,
@@ -30,23 +41,26 @@ from farthing.store.table import (
 )
 
 _SURELY_FITS = 200_000  # encoded bytes below which no item is over DynamoDB's limit
+_PLAIN = frozenset({str, int, bool, NoneType})  # types of values that decode to what they were
 
 Place = tuple[Table, str, str]
 
 
 @dataclass(slots=True)
 class Stored:
-    """An item as it stands in the file."""
+    """An item in its stored form."""
 
     encoded: bytes
+    pk: str  # the item's partition key: the stored form of an event leaves out its id
     expires: int | None = None
-    # What it decodes to, once somebody has asked: a balance is asked for by each of a group.
+    # The decoded item, kept after the first use: each transaction of a group reads the same
+    # balance.
     decoded: Item | None = None
 
     @property
     def item(self) -> Item:
         if self.decoded is None:
-            self.decoded = decode_item(self.encoded)
+            self.decoded = unpack_item(self.pk, self.encoded)
         return self.decoded
 
 
@@ -55,22 +69,26 @@ class _Step(NamedTuple):
 
     write: TransactWrite
     place: Place
-    looks: bool  # whether anything depends on what stands there
-    new: Stored | None  # what a put leaves
+    key: PackedKey
+    looks: bool  # whether the write depends on the stored item
+    new: Stored | None  # the item after a put
 
 
 @dataclass(slots=True)
 class Transaction:
-    """What one caller writes, all or nothing, and what became of it."""
+    """The writes of one caller, all or nothing, and their outcome."""
 
     steps: Sequence[_Step] = ()
-    # Writes without conditions, whose old items nobody asks for: postings, which are most of all.
-    blind: Mapping[Place, Stored | None] = field(default_factory=dict)
+    # Writes without conditions whose former items are not needed. Most writes are of this kind:
+    # postings.
+    blind: Mapping[Table, Mapping[PackedKey, Stored | None]] = field(default_factory=dict)
+    lists: Sequence[str] = ()  # the lists of the postings among them
     upkeep: Callable[[sqlite3.Connection], None] | None = None
     finished: bool = False
-    result: bytes | None = None
+    result: Stored | None = None
     error: Exception | None = None
-    # Held by a thread that waits; released when the transaction is finished or is to lead.
+    # A waiting thread acquires it. It is released when the transaction is finished, or when its
+    # caller must lead.
     wake: "threading.Lock | None" = None
 
     @property
@@ -79,85 +97,135 @@ class Transaction:
 
 
 def transaction_of(writes: Iterable[TransactWrite], *, returns: bool = False) -> Transaction:
-    """Raises here, where only its caller is hurt, what would break a group commit."""
-    encoded: dict[int, Stored] = {}  # by identity: an event's postings share one item
-    return Transaction([_step(write, encoded, returns) for write in writes])
+    """Checks here, where only the caller fails, everything that could break a group commit."""
+    return Transaction([_step(write, returns) for write in writes])
 
 
 def batch_transaction(writes: Sequence[BatchWrite]) -> Transaction:
     """A batch, in which the last write of an item wins."""
-    if any(is_streamed(write.table, write.pk) for write in writes):
-        return transaction_of(last_of_each(writes))
-    encoded: dict[int, Stored] = {}
-    blind: dict[Place, Stored | None] = {}
+    blind: dict[Table, dict[PackedKey, Stored | None]] = {}
+    # An event's postings have one item and one sort key.
+    shared: Stored | None = None
+    item: Item | None = None
+    before, lists = "", list[str]()
+    octets: bytes | None = None
     for write in writes:
-        stored = _encoded(write, encoded) if type(write) is Put else None
-        blind[write.table, write.pk, write.sk] = stored
-    return Transaction(blind=blind)
+        table, pk, sk = write[:3]
+        if table in STREAMED and is_streamed(table, pk):
+            return transaction_of(last_of_each(writes))
+        stored = None
+        if type(write) is Put:
+            if shared is None or write.item is not item or table is not Table.POSTINGS:
+                item = write.item
+                shared = _stored(write, item)
+            stored = shared
+        changes = blind.get(table)
+        if changes is None:
+            changes = blind[table] = {}
+        if table is not Table.POSTINGS:
+            changes[pack_key(table, pk, sk)] = stored
+            continue
+        lists.append(pk)
+        if sk is not before:
+            before, octets = sk, pack_sort_key(sk)
+        changes[(pk, sk) if octets is None else (list_digest(pk), octets)] = stored
+    return Transaction(blind=blind, lists=lists)
 
 
-def _step(write: TransactWrite, encoded: dict[int, Stored], returns: bool) -> _Step:
-    if isinstance(write, Add):
+def _step(write: TransactWrite, returns: bool) -> _Step:
+    new = None
+    if type(write) is Put:
+        new = _stored(write, write.item)
+    elif isinstance(write, Add):
         encode_item({**write.amounts, **write.assign})
-    new = _encoded(write, encoded) if isinstance(write, Put) else None
-    place = write.table, write.pk, write.sk
-    return _Step(write, place, returns or not _is_blind(write), new)
-
-
-def _encoded(write: Put, encoded: dict[int, Stored]) -> Stored:
-    stored = encoded.get(id(write.item))
-    if stored is None:
-        stored = encoded[id(write.item)] = _stored(write, write.item)
-    return stored
+    place = table, pk, sk = write[:3]
+    return _Step(write, place, pack_key(table, pk, sk), returns or not _is_blind(write), new)
 
 
 def _stored(write: TransactWrite, item: Item) -> Stored:
-    encoded = encode_item(item)
+    table, pk, sk = write[:3]
+    encoded = pack_item(table, pk, item)
     if len(encoded) > _SURELY_FITS:
-        check_size(write.pk, write.sk, item)
-    return Stored(encoded, item.get(EXPIRES))
+        check_size(pk, sk, item)
+    stored = Stored(encoded, pk, item.get(EXPIRES))
+    # Kept, because numbering and streaming would otherwise decode the item again.
+    if table in STREAMED and is_streamed(table, pk) and _PLAIN.issuperset(map(type, item.values())):
+        stored.decoded = dict(item)
+    return stored
 
 
 class State:
-    """The items that one group commit touches, each as the transactions before left it."""
+    """The items of one group commit, each in its state after the transactions so far."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._read: dict[Place, Stored | None] = {}
-        self.after: dict[Place, Stored | None] = {}
-        self.changes: list[tuple[Place, bytes | None, bytes | None]] = []
+        self._read: dict[Table, dict[PackedKey, Stored | None]] = {table: {} for table in Table}
+        self.after: dict[Table, dict[PackedKey, Stored | None]] = {table: {} for table in Table}
+        self.changes: list[tuple[Place, Stored | None, Stored | None]] = []
+        self.lists: set[str] = set()  # the names of the lists that get postings
+        self.last_change = 0  # the number of the last change in the outbox; 0 if there is none
 
     def load(self, transactions: Sequence[Transaction]) -> None:
-        """Read what the transactions depend on, all at once."""
-        wanted: dict[Table, dict[Key, None]] = {}
+        """Read all items on which the transactions depend, at once."""
+        wanted: dict[Table, dict[PackedKey, str]] = {}
         for transaction in transactions:
             for step in transaction.steps:
                 if step.looks:
-                    table, pk, sk = step.place
-                    wanted.setdefault(table, {})[pk, sk] = None
+                    table, pk, _ = step.place
+                    wanted.setdefault(table, {})[step.key] = pk
         for table, keys in wanted.items():
-            found = sqlite_rows.read(self._connection, table, list(keys))
-            for key in keys:
-                encoded = found.get(key)
-                self._read[table, *key] = None if encoded is None else Stored(encoded)
+            found = sqlite_rows.standing(self._connection, table, list(keys))
+            read = self._read[table]
+            for key, encoded in found.items():
+                read[key] = Stored(encoded, keys[key])
 
     def items(self, table: Table, keys: Sequence[Key]) -> dict[Key, Item]:
-        """What stands at the keys after the changes so far."""
-        changed = {key: self.after[table, *key] for key in keys if (table, *key) in self.after}
-        unchanged = [key for key in keys if key not in changed]
-        found = sqlite_rows.read(self._connection, table, unchanged)
-        standing = {key: decode_item(encoded) for key, encoded in found.items()}
-        written = {key: stored.item for key, stored in changed.items() if stored is not None}
-        return {**standing, **written}
+        """The items under these keys, after the changes so far."""
+        packed = {pack_key(table, *key): key for key in keys}
+        after = self.after[table]
+        unchanged = [each for each in packed if each not in after]
+        found = sqlite_rows.standing(self._connection, table, unchanged)
+        items: dict[Key, Item] = {
+            packed[each]: unpack_item(packed[each][0], found[each]) for each in found
+        }
+        if len(unchanged) < len(packed):
+            for each, key in packed.items():
+                stored = after.get(each)
+                if stored is not None:
+                    items[key] = stored.item
+        return items
 
-    def read(self, place: Place) -> Stored | None:
-        return self.after[place] if place in self.after else self._read[place]
+    def read(self, table: Table, key: PackedKey) -> Stored | None:
+        after = self.after[table]
+        return after[key] if key in after else self._read[table].get(key)
 
-    def change(self, place: Place, old: Stored | None, new: Stored | None) -> None:
-        self.after[place] = new
+    def add(self, put: Put) -> None:
+        """Write an item under a key that has none."""
+        place = table, pk, sk = put[:3]
+        stored = self.after[table][pack_key(table, pk, sk)] = _stored(put, put.item)
+        if table in STREAMED and is_streamed(table, pk):
+            self.changes.append((place, None, stored))
+
+    def put_small(self, table: Table, puts: Iterable[Put]) -> None:
+        """Write small items without reading the former ones. For changes that are not streamed."""
+        after = self.after[table]
+        for _, pk, sk, item, _ in puts:
+            encoded = pack_item(table, pk, item)
+            after[pack_key(table, pk, sk)] = Stored(encoded, pk, item.get(EXPIRES))
+
+    def change(self, step: _Step, old: Stored | None, new: Stored | None) -> None:
+        table, pk, _ = step.place
+        self.after[table][step.key] = new
+        if table is Table.POSTINGS:
+            self.lists.add(pk)
         # As in DynamoDB, a write that changes nothing leaves no stream record.
-        if is_streamed(*place[:2]) and not _is_same(old, new):
-            self.changes.append((place, encoded_of(old), encoded_of(new)))
+        if table in STREAMED and is_streamed(table, pk) and not _is_same(old, new):
+            self.changes.append((step.place, old, new))
+
+    @property
+    def rows(self) -> int:
+        """The number of written rows, including the changes in the outbox."""
+        return sum(map(len, self.after.values())) + len(self.changes)
 
 
 def encoded_of(stored: Stored | None) -> bytes | None:
@@ -172,23 +240,28 @@ def _is_same(old: Stored | None, new: Stored | None) -> bool:
 
 def apply(transaction: Transaction, state: State) -> None:
     """Evaluate the transaction's conditions, and make its changes if they all hold."""
-    state.after.update(transaction.blind)
-    before = [state.read(step.place) if step.looks else None for step in transaction.steps]
+    for table, blind in transaction.blind.items():
+        state.after[table].update(blind)
+    state.lists.update(transaction.lists)
+    steps = transaction.steps
+    if not steps:
+        return
+    before = [state.read(step.place[0], step.key) if step.looks else None for step in steps]
     try:
-        _require(transaction.steps, before)
-        after = [_after(step, old) for step, old in zip(transaction.steps, before, strict=True)]
+        _require(steps, before)
+        after = [_after(step, old) for step, old in zip(steps, before, strict=True)]
     except (StoreError, ValueError) as error:
         transaction.error = error
         return
-    for step, old, new in zip(transaction.steps, before, after, strict=True):
-        if isinstance(step.write, Check):
-            continue
-        state.change(step.place, old, new)
-        transaction.result = encoded_of(new if isinstance(step.write, Add) else old)
+    for step, old, new in zip(steps, before, after, strict=True):
+        kind = type(step.write)
+        if kind is not Check:
+            state.change(step, old, new)
+            transaction.result = new if kind is Add else old
 
 
 def _is_blind(write: TransactWrite) -> bool:
-    """Whether nothing depends on what stands there now, as with all postings."""
+    """Whether the write does not depend on the stored item, as with all postings."""
     return (
         type(write) in (Put, Delete)
         and write.condition is None
@@ -197,22 +270,26 @@ def _is_blind(write: TransactWrite) -> bool:
 
 
 def _require(steps: Sequence[_Step], before: Sequence[Stored | None]) -> None:
-    current: list[Item | None] = [None] * len(steps)
-    failed = [False] * len(steps)
+    broken: dict[int, Item | None] = {}
     for number, (step, old) in enumerate(zip(steps, before, strict=True)):
-        if step.write.condition is not None:
-            item = None if old is None else old.item
-            if not holds(step.write.condition, item):
-                failed[number], current[number] = True, item
-    if any(failed):
-        raise TransactionCancelled(failed, current)
+        condition = step.write.condition
+        if condition is None or (old is None and type(condition) is Absent):
+            continue
+        item = None if old is None else old.item
+        if not holds(condition, item):
+            broken[number] = item
+    if broken:
+        numbers = range(len(steps))
+        raise TransactionCancelled(
+            [number in broken for number in numbers], [broken.get(number) for number in numbers]
+        )
 
 
 def _after(step: _Step, old: Stored | None) -> Stored | None:
-    if not isinstance(step.write, Add):
+    if type(step.write) is not Add:
         return step.new
     item = added({} if old is None else old.item, step.write)
     new = _stored(step.write, item)
-    if not step.write.assign:  # numbers only: they decode to what they were
+    if not step.write.assign:  # numbers only: encoding does not change them
         new.decoded = item
     return new

@@ -1,9 +1,8 @@
 """Changes as the events that DynamoDB Streams sends to Lambda: made from an outbox on one machine,
-and taken apart by the handlers in either place."""
+and parsed by the handlers both there and in the cloud."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farthing.store.attributes import (
     TypedItem,
@@ -14,16 +13,15 @@ from farthing.store.attributes import (
 )
 from farthing.store.table import Item, Table
 
-if TYPE_CHECKING:  # a handler in the cloud has no use for SQLite
-    from farthing.store.sqlite import OutboxChange
+if TYPE_CHECKING:  # a handler in the cloud does not need SQLite
+    from farthing.store.sqlite_outbox import OutboxChange
 
-_SEQUENCE_DIGITS = 21  # DynamoDB's have 21 to 40; of one length they sort as numbers do
+_SEQUENCE_DIGITS = 21  # DynamoDB's have 21 to 40; numbers of one length sort correctly as text
 _STREAM_LABEL = "1970-01-01T00:00:00.000"
 
 
-@dataclass(frozen=True, slots=True)
-class StreamChange:
-    """`old` is None where the item is new, `new` where it is gone."""
+class StreamChange(NamedTuple):
+    """A change of an item. `old` is None for a new item, `new` for a deleted one."""
 
     table: Table
     pk: str
@@ -34,31 +32,42 @@ class StreamChange:
 
 
 class Record(dict[str, Any]):
-    """A record that was made here, and still knows of what: it need not be taken apart again."""
+    """A record that is handed over within the process, together with its change, so that it need
+    not be parsed again. The form that Lambda gets is made on the first look at it."""
 
-    __slots__ = ("change",)
+    __slots__ = ("_created", "_outbox", "_prefix", "change", "stored")
 
-    change: StreamChange
+    def __init__(self, outbox: "OutboxChange", arn_prefix: str, created: float) -> None:
+        super().__init__()
+        self._outbox = outbox
+        self._prefix = arn_prefix
+        self._created = created
+        sequence, table, pk, sk, old, new = outbox
+        self.change = StreamChange(table, pk, sk, old, new, _digits(sequence))
+        # The parsed content, after the first handler has read it. All handlers share it.
+        self.stored: Any = None
+
+    def __missing__(self, name: str) -> Any:
+        if self:
+            raise KeyError(name)
+        self.update(_body(self._outbox, self._prefix, self._created))
+        return self[name]
 
 
 def records_of(
     changes: Sequence["OutboxChange"], arn_prefix: str, *, created: float = 0
 ) -> dict[str, Any]:
-    """The event for these changes. `arn_prefix` is a table's ARN up to the table's own name, and
-    `created` the epoch second that the records bear."""
-    return {"Records": [_record(change, arn_prefix, created) for change in changes]}
+    """The stream event for these changes. `arn_prefix` is a table's ARN up to the table's own name,
+    and `created` is the epoch second in the records."""
+    return {"Records": [_body(change, arn_prefix, created) for change in changes]}
 
 
-def _record(change: "OutboxChange", arn_prefix: str, created: float) -> Record:
-    sequence = str(change.sequence).zfill(_SEQUENCE_DIGITS)
-    record = Record(_body(change, arn_prefix, created, sequence))
-    record.change = StreamChange(
-        change.table, change.pk, change.sk, change.old, change.new, sequence
-    )
-    return record
+def _digits(sequence: int) -> str:
+    return str(sequence).zfill(_SEQUENCE_DIGITS)
 
 
-def _body(change: "OutboxChange", arn_prefix: str, created: float, sequence: str) -> dict[str, Any]:
+def _body(change: "OutboxChange", arn_prefix: str, created: float) -> dict[str, Any]:
+    sequence = _digits(change.sequence)
     return {
         "eventID": sequence,
         "eventName": _event_name(change.old, change.new),
@@ -108,7 +117,7 @@ def _image(body: Mapping[str, Any], name: str) -> Item | None:
 
 
 def _table(arn: str) -> Table:
-    """The table whose name ends the ARN's: what stands before is the deployment's prefix."""
+    """The table whose name is at the end of the ARN, after the deployment's prefix."""
     name = arn.partition(":table/")[2].partition("/")[0]
     for table in Table:
         if name.endswith(table):

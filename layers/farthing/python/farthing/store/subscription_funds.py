@@ -1,7 +1,7 @@
-"""Where the credit of a paid subscription is refilled from, and what is left of it goes to.
+"""The funds from which a paid subscription's credit is refilled, and to which the rest returns.
 
-An owner with a key has a purse. An owner without one, and one whose purse is frozen, has a rest
-here that only its subscriptions draw from.
+An owner with a key has a purse. For an owner without a key, or with a frozen purse, this module
+stores a rest, from which only the owner's subscriptions draw.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _REST: Final = "rest"
 
 @dataclass(frozen=True, slots=True)
 class Funds:
-    """What an owner has, as it stood a moment ago."""
+    """An owner's recently read funds."""
 
     owner: Owner
     rest: int = 0
@@ -46,7 +46,7 @@ class SubscriptionFunds:
     def move(
         self, funds: Funds, subscription_id: str, *, drawn: int, returned: int, time_ms: int
     ) -> list[TransactWrite]:
-        """Writes that take `drawn` out and put `returned` in, which is one movement of the two."""
+        """The writes that draw `drawn` and return `returned`, as one movement of the difference."""
         if drawn >= returned:
             return self._draw(funds, subscription_id, drawn - returned, time_ms)
         return self._fill(funds, subscription_id, returned - drawn, time_ms)
@@ -54,7 +54,7 @@ class SubscriptionFunds:
     def _draw(
         self, funds: Funds, subscription_id: str, amount: int, time_ms: int
     ) -> list[TransactWrite]:
-        """Writes that take an amount out. They fail where less is left by then."""
+        """The writes that draw an amount. They fail if too little is left."""
         from_rest = min(funds.rest, amount)
         writes: list[TransactWrite] = []
         if from_rest:
@@ -70,7 +70,7 @@ class SubscriptionFunds:
     def _fill(
         self, funds: Funds, subscription_id: str, amount: int, time_ms: int
     ) -> list[TransactWrite]:
-        """Writes that put an amount in. They fail where the purse has been frozen by then."""
+        """The writes that add an amount. They fail if the purse was frozen meanwhile."""
         if not amount:
             return []
         if funds.purse is None or funds.purse.is_frozen:

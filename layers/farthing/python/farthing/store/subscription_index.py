@@ -1,10 +1,10 @@
-"""The subscription index: which subscriptions may want a new event, found by the keys that the
-event carries and not by looking at every subscription.
+"""The subscription index. It finds the subscriptions that may match a new event by the event's
+keys, without reading every subscription.
 
 Each filter is indexed under every value of its one most selective field. An entry is a hint: it
-names a place, and whoever keeps the subscriptions says which of them is open there. Then the
-filters are checked in full. The index knows neither connections nor other destinations. It stands
-in the table that its owner names: in the sessions, or in a table that outlives the process.
+names a place, and the store of the subscriptions decides which of them is open there. Then the
+filters are checked in full. The index does not depend on connections or other destinations. It is
+stored in the table that its owner names: in the sessions, or in a table that survives the process.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,22 +17,22 @@ from farthing.store.table import Engine, Key, Query, Table, read_all
 _ANY = "any"
 
 
-class Subscribed(Protocol):
-    """A subscription of any kind: what it wants."""
+class HasFilters(Protocol):
+    """A subscription of any kind, with its filters."""
 
     @property
     def filters(self) -> Sequence[Wanted[Any]]: ...
 
 
-S = TypeVar("S", bound=Subscribed)
+S = TypeVar("S", bound=HasFilters)
 
 
 class Index(Generic[E]):
     """The hints of one kind of subscription to the events of one space.
 
-    `mark` begins their partition keys: no two kinds in a table share one. Where the index is
-    `listed`, all its subscriptions stand in one list as well, and one request shows whether there
-    are any. That is for kinds that are rare: the list is one partition.
+    `mark` begins their partition keys: no two kinds in a table share one. If the index is `listed`,
+    all its subscriptions are also in one list, and one request shows whether there are any. That is
+    for kinds that are rare: the list is one partition.
     """
 
     def __init__(self, table: Table, mark: str, space: Space[E], *, listed: bool = False) -> None:
@@ -42,15 +42,15 @@ class Index(Generic[E]):
         self._mark = f"{space.prefix}{mark}"
 
     def hints(self, filters: Sequence[Wanted[E]], place: str) -> list[Key]:
-        """The keys of the items that lead to a subscription. Its owner writes them before the
-        subscription itself and deletes them after it."""
+        """The keys of a subscription's hints. The owner of the index writes them before the
+        subscription and deletes them after it."""
         keys = dict.fromkeys(key for filter in filters for key in self.filter_keys(filter))
         if self.listed:
             keys[self._key(_ANY)] = None
         return [(key, place) for key in keys]
 
     def filter_keys(self, filter: Wanted[E]) -> list[str]:
-        """Where a filter is indexed: under each value of its one most selective field."""
+        """The keys of a filter: one for each value of its most selective field."""
         if filter.ids is not None:
             return [self._key("id", event_id) for event_id in sorted(filter.ids)]
         choices = [[self._tag_key(key, value) for value in sorted(values)]
@@ -64,7 +64,7 @@ class Index(Generic[E]):
         return [self._key("*")]
 
     def event_keys(self, event: E) -> list[str]:
-        """The keys that an event carries: a filter that matches it is under one of them."""
+        """The keys of an event: every filter that matches the event is under one of them."""
         tags = dict.fromkeys(self._tag_key(key, value) for key, value in event.indexed_tags())
         own = [
             self._key("id", event.id),
@@ -84,10 +84,10 @@ class Index(Generic[E]):
         return self._key("t", key, short_value(value))
 
     def is_empty(self, engine: Engine) -> bool:
-        """Whether nobody subscribes. Only a listed index can tell."""
+        """Whether there are no subscriptions. Only a listed index can tell this."""
         if not self.listed:
             return False
-        # Page after page: the first may hold nothing but what has expired.
+        # All pages are read: the first may have only expired items.
         query = Query(self.table, self._key(_ANY), limit=10)
         return not any(True for _ in read_all(engine, query))
 
@@ -102,8 +102,8 @@ class Index(Generic[E]):
         return self.matching(self.candidates(engine, events), open_at)
 
     def candidates(self, engine: Engine, events: Sequence[E]) -> list[tuple[E, list[str]]]:
-        """Each event with the places that hints name for it, each once. Whether a subscription is
-        open there and matches is for `matching` to say."""
+        """Each event with the places that hints name for it, each once. `matching` then decides
+        whether a subscription is open there and matches."""
         keys = [self.event_keys(event) for event in events]
         places = self._places(engine, (key for some in keys for key in some))
         return [

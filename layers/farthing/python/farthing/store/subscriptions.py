@@ -1,4 +1,4 @@
-"""Subscriptions of sockets: which are open, and what they want.
+"""Subscriptions of sockets: their state and their filters.
 
 A subscription's own item says whether it is open; entries in the index and in the connection's list
 are hints that are checked against it. Messages of one connection may be handled out of order, so
@@ -43,7 +43,7 @@ F_contra = TypeVar("F_contra", bound=Storable, contravariant=True)
 
 
 class LiveFilter(Wanted[F_contra], Protocol[F_contra]):
-    """A filter that can be written down."""
+    """A filter that can be stored."""
 
     def as_dict(self) -> dict[str, object]: ...
 
@@ -53,33 +53,33 @@ Filters = tuple[LiveFilter[Any], ...]
 
 @dataclass(frozen=True, eq=False)
 class Feed(Generic[E]):
-    """One kind of subscription that a socket may have."""
+    """One kind of subscription on a socket."""
 
-    name: str  # a subscription's item bears it
+    name: str  # stored in a subscription's item
     index: Index[E]
-    # A filter of this kind, from what its `as_dict` gave.
+    # Makes a filter of this kind from the result of its `as_dict`.
     parse: Callable[[Any], LiveFilter[E]]
     # Whether each subscription has a cursor, an item beside its own.
     has_cursor: bool = False
 
 
-# REQ: events as they are stored.
+# REQ: events when they are stored.
 EVENTS = Feed("i", Index(Table.SESSIONS, "i", NOSTR), partial(parse_filter, may_search=True))
 # CHANGES, live: entries of the numbered log.
 CHANGES = Feed("l", Index(Table.SESSIONS, "l", NOSTR, listed=True), parse_filter, has_cursor=True)
 
 
 def _aether_filter(value: object) -> "LiveFilter[AetherEvent]":
-    # Loaded with the first such subscription: its libraries take their time.
+    # Imported with the first such subscription, because the import is slow.
     from farthing.aether.filters import parse_filter
 
     return parse_filter(value)
 
 
-# Aether events as they are stored, whatever protocol they were asked for in.
+# Aether events when they are stored, for Aether and Nostr clients.
 AETHER_EVENTS = Feed("x", Index(Table.SESSIONS, "i", AETHER), _aether_filter)
 
-# Every feed of sockets: when a connection goes, what all its subscriptions have left goes too.
+# Every feed of sockets. When a connection ends, the items of all its subscriptions are deleted.
 FEEDS: tuple[Feed[Any], ...] = (EVENTS, CHANGES, AETHER_EVENTS)
 
 
@@ -90,13 +90,18 @@ class Subscription:
     order: int
     filters: Sequence[LiveFilter[Any]]
     feed: Feed[Any] = EVENTS
-    # How its frames are written, where the feed has several ways.
+    # The form of its frames, if the feed has several.
     form: str = ""
+    # The stored text of the filters, if it is known.
+    written: str = ""
+    # The last change of the stream when the subscription was opened; 0 if it is not known. Events
+    # up to that change are among the stored events, and must not be sent again as new ones.
+    after: int = 0
 
     @property
     def place(self) -> str:
-        """How hints name it. The order is part of it, so that tidying up after an older request
-        of the same id leaves this one's hints alone."""
+        """The subscription's name in hints. The order is part of it, so that removing the hints of
+        an older request with the same id does not remove these."""
         return f"{self.connection_id}#{self.order}#{self.id}"
 
     @cached_property
@@ -111,8 +116,8 @@ class Subscription:
 
     @cached_property
     def text(self) -> str:
-        """The filters as they are kept."""
-        return orjson.dumps([filter.as_dict() for filter in self.filters]).decode()
+        """The stored text of the filters."""
+        return self.written or text_of(self.filters)
 
     @property
     def size(self) -> "Size":
@@ -120,8 +125,13 @@ class Subscription:
 
     @property
     def traces(self) -> list[Key]:
-        """(pk, sk) of whatever goes when the subscription does, beside its own item."""
+        """(pk, sk) of every item that is deleted with the subscription, beside its own item."""
         return [*self.entries, *([cursor_key(self)] if self.feed.has_cursor else [])]
+
+
+def text_of(filters: Sequence[LiveFilter[Any]]) -> str:
+    """The stored text of filters: equal filters have the same text."""
+    return orjson.dumps([filter.as_dict() for filter in filters]).decode()
 
 
 def request_order(time_ms: int) -> int:
@@ -129,12 +139,13 @@ def request_order(time_ms: int) -> int:
 
 
 def close_order(time_ms: int) -> int:
-    """A CLOSE beats a REQ of the same millisecond: nothing may outlive its CLOSE."""
+    """The order of a CLOSE, above that of a REQ of the same millisecond, so that no subscription
+    stays open after its CLOSE."""
     return 2 * time_ms + 1
 
 
 def listing(connection_id: str) -> str:
-    """The partition of a connection: its own item, and the lists of what it has open."""
+    """The partition of a connection: its own item, and the lists of its open subscriptions."""
     return f"c#{connection_id}"
 
 
@@ -143,13 +154,13 @@ def _key(connection_id: str, subscription_id: str) -> Key:
 
 
 def cursor_key(subscription: Subscription) -> Key:
-    """Where a live feed notes how far the subscription is."""
+    """The key of the item with a live subscription's position."""
     pk, _ = _key(subscription.connection_id, subscription.id)
     return pk, f"cursor#{subscription.order}"
 
 
 class Size(NamedTuple):
-    """What it takes to keep a subscription: the values that it is found by, and the bytes of its
+    """The storage of a subscription: the number of its index values, and the bytes of its
     filters."""
 
     values: int
@@ -158,17 +169,24 @@ class Size(NamedTuple):
 
 class Subscriptions:
     def __init__(
-        self, engine: Engine, seconds: int, parsed_bytes: int, *, in_order: bool = False
+        self,
+        engine: Engine,
+        seconds: int,
+        parsed_bytes: int,
+        *,
+        in_order: bool = False,
+        stream_end: Callable[[], int] = lambda: 0,
     ) -> None:
         self._engine = engine
         self._life = seconds
         self._parsed = ParsedFilters(parsed_bytes)
-        self._in_order = in_order  # no message of a connection overtakes another
+        self._in_order = in_order  # messages of a connection are handled in order
+        self._stream_end = stream_end
 
     def subscribe(self, subscription: Subscription, now: int) -> int:
         """Open or replace a subscription, unless a later message has already settled it.
 
-        The order of the message that is now in force: the subscription's own, or a later one.
+        Returns the order of the message that is now valid: the subscription's own, or a later one.
         """
         expires = now + self._life
         size = subscription.size
@@ -180,6 +198,10 @@ class Subscriptions:
             "d": subscription.feed.name,
             EXPIRES: expires,
         }
+        # Read before stored events are. A search uses an index that is updated later.
+        after = 0 if any(map(_searches, subscription.filters)) else self._stream_end()
+        if after:
+            item["q"] = after
         if subscription.form:
             item["m"] = subscription.form
         settled: bool
@@ -209,7 +231,8 @@ class Subscriptions:
         return settled
 
     def _settle(self, subscription: Subscription, item: Item) -> tuple[bool, Item | None]:
-        """Put the item unless a later one stands there; and what stood or stands there."""
+        """Put the item unless a later one is stored. Returns whether it was put, and the old or the
+        later item."""
         pk, sk = _key(subscription.connection_id, subscription.id)
         condition = LessThan("o", subscription.order + 1)
         try:
@@ -228,7 +251,7 @@ class Subscriptions:
         return set(self.sizes(connection_id))
 
     def sizes(self, connection_id: str) -> dict[str, Size]:
-        """The id of each that is open, and what it takes to keep."""
+        """The id and the size of each open subscription."""
         query = Query(Table.SESSIONS, listing(connection_id), low=LISTED)
         rows = read_all(self._engine, query)
         return {
@@ -236,8 +259,7 @@ class Subscriptions:
         }
 
     def keys_of(self, connection_id: str, listed: Iterable[str]) -> set[Key]:
-        """The keys of all that a connection's subscriptions have left, by their entries in its
-        list."""
+        """The keys of all items of a connection's subscriptions, from their entries in its list."""
         keys = {each: _key(connection_id, each) for each in map(_listed_id, listed)}
         items = self._engine.get_many(Table.SESSIONS, keys.values())
         found = set(keys.values())
@@ -255,8 +277,10 @@ class Subscriptions:
             return None
         feed = _feed(item["d"])
         filters = self._parsed.of(feed, item["f"])
-        form = item.get("m", "")
-        return Subscription(connection_id, subscription_id, item["o"], filters, feed, form)
+        form, after = item.get("m", ""), item.get("q", 0)
+        return Subscription(
+            connection_id, subscription_id, item["o"], filters, feed, form, after=after
+        )
 
     def is_open(self, subscription: Subscription) -> bool:
         pk, sk = _key(subscription.connection_id, subscription.id)
@@ -277,6 +301,10 @@ class Subscriptions:
         return found
 
 
+def _searches(filter: LiveFilter[Any]) -> bool:
+    return getattr(filter, "search", None) is not None
+
+
 def _listed_id(sk: str) -> str:
     return sk.split("#", 2)[2]
 
@@ -290,9 +318,22 @@ def _feed(name: str) -> Feed[Any]:
     return next(feed for feed in FEEDS if feed.name == name)
 
 
+# Estimated bytes of memory for parsed filters: for the whole, for each byte of their text, and for
+# each of their values. Short values need many times their text.
+_PARSED_BYTES = 1000
+_PARSED_BYTES_A_BYTE = 4
+_PARSED_BYTES_A_VALUE = 80
+
+
+def parsed_bytes(text: str) -> int:
+    """The estimated memory of parsed filters with this text."""
+    values = text.count(",") * _PARSED_BYTES_A_VALUE
+    return _PARSED_BYTES + _PARSED_BYTES_A_BYTE * len(text) + values
+
+
 class ParsedFilters:
-    """Filters that were parsed lately, by their text: they come back with every event that they
-    may match. Bounded by the bytes of the texts."""
+    """A cache of parsed filters by their text: the same filters are needed for every event that
+    they may match. Their memory is limited."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -308,13 +349,14 @@ class ParsedFilters:
                 self._kept.move_to_end(key)
                 return found
         parsed = tuple(feed.parse(value) for value in orjson.loads(text))
+        size = parsed_bytes(text)
         with self._mutex:
-            if key not in self._kept and len(text) <= self._most:
+            if key not in self._kept and size <= self._most:
                 self._kept[key] = parsed
-                self._bytes += len(text)
+                self._bytes += size
             while self._bytes > self._most:
                 (_, oldest), _ = self._kept.popitem(last=False)
-                self._bytes -= len(oldest)
+                self._bytes -= parsed_bytes(oldest)
         return parsed
 
     def __len__(self) -> int:

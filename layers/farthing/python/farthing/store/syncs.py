@@ -1,8 +1,9 @@
-"""Open negentropy syncs: what it takes to answer their next message in any container.
+"""Open negentropy syncs: the data for answering their next message in any container.
 
-The set of a sync is kept nowhere but in the memory of the container that made it. Another one reads
-it again from the postings. So that it is the same set again, it is defined by when its postings
-were written; those of the last seconds, of which more may still be on their way, are named.
+The set of a sync is only in the memory of the container that made it. Another container reads the
+set again from the postings. To get the same set, it is defined by the time at which its postings
+were written. Postings of the last seconds are listed by name, because more of them may still
+arrive.
 """
 
 from collections.abc import Sequence
@@ -30,13 +31,14 @@ from farthing.store.table import (
 
 _SYNC = "n#"
 _BEHIND_SYNCS = "n$"  # '$' follows '#'
-# A posting is readable this many seconds after the moment it bears, at the latest.
+# A posting is readable at the latest this many seconds after its time of writing.
 _SETTLED_SECONDS = 10
-# Naming more would make the record dear; the set is then taken as of its second alone.
+# More names would make the record expensive; then the set is defined by the second alone.
 _MOST_RECENT = 4000
-# Part of an id that names a posting. Whoever makes two with the same one has his own sync closed.
+# The part of an id that names a posting. A client that makes two ids with the same part only closes
+# its own sync.
 _MARK = 8
-# What a record outlives its time by, so that only few messages have to write it again.
+# The extra life of a record, so that few messages have to write it again.
 _SPARE_SECONDS = 60
 # A close is remembered for as long as an open sent before it can still be on its way.
 _CLOSE_SECONDS = 60
@@ -48,14 +50,16 @@ class Sync:
     id: str
     order: int
     filters: Sequence[Filter]
-    pubkeys: frozenset[str]  # who has opened it: decides which private events are in the set
+    pubkeys: frozenset[
+        str
+    ]  # the client's authenticated keys, which decide the private events in the set
     opened: int  # second
     recent: bytes | None  # marks of members written shortly before; None if they were too many
-    fingerprint: str  # of the whole set: tells whether it is still the same
+    fingerprint: str  # of the whole set: shows whether the set is still the same
 
     @property
     def settled(self) -> int:
-        """Up to this second everything that was written was seen."""
+        """The second up to which all written postings were readable."""
         return self.opened if self.recent is None else settled_at(self.opened)
 
     def names(self, sk: str) -> bool:
@@ -84,12 +88,12 @@ class Syncs:
     def __init__(self, engine: Engine, idle_seconds: int, *, in_order: bool = False) -> None:
         self._engine = engine
         self._life = idle_seconds
-        self._in_order = in_order  # no message of a connection overtakes another
+        self._in_order = in_order  # messages of a connection are handled in order
 
     def open(self, sync: Sync, now: int) -> int:
         """Open or replace a sync, unless a later message has already settled it.
 
-        The order of the message that is now in force: the sync's own, or a later one.
+        Returns the order of the message that is now valid: the sync's own, or a later one.
         """
         item = {
             "o": sync.order,
@@ -118,7 +122,7 @@ class Syncs:
         return order
 
     def visit(self, connection_id: str, sync_id: str, now: int) -> Sync | None:
-        """The open sync, which has now been heard of again."""
+        """The open sync. Its time is prolonged."""
         key = _key(connection_id, sync_id)
         while True:
             item = self._engine.get(Table.SESSIONS, *key)
@@ -143,7 +147,7 @@ class Syncs:
 
 
 def _key(connection_id: str, sync_id: str) -> tuple[str, str]:
-    # In the connection's own partition: it goes when the connection goes.
+    # The item is in the connection's partition, so it is deleted with the connection.
     return f"c#{connection_id}", _SYNC + sync_id
 
 

@@ -1,8 +1,8 @@
-"""The table port: everything kept goes through it.
+"""The table port, through which all data is stored.
 
-It is shaped like DynamoDB and no larger than what we use: items under (partition key, sort key),
-conditions from a closed set, transactions, counters, and a time to live. Engines implement it;
-what stands above is written once.
+It is shaped like DynamoDB, and has only the parts that we use: items under (partition key, sort
+key), conditions from a closed set, transactions, counters, and a time to live. Engines implement
+it; the code above the port is the same for all of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,11 +15,12 @@ Value = Any  # None, bool, int, str, bytes, and lists and string-keyed dicts of 
 Item = Mapping[str, Value]
 Key = tuple[str, str]
 
-# The one attribute with a meaning to engines: from this epoch second on the item does not exist.
+# The only attribute that engines interpret: from this epoch second on, the item does not exist.
 EXPIRES = "expires"
 
 MAX_TRANSACTION = 100
-# Partitions that share what every event enters: one of DynamoDB's takes 1000 writes a second.
+# The number of partitions of a list of all events: one partition of DynamoDB accepts 1000 writes a
+# second.
 CLOUD_SHARDS = 8
 MAX_BATCH_WRITE = 25
 MAX_BATCH_GET = 100
@@ -41,18 +42,19 @@ STREAMED: Mapping[Table, tuple[str, ...]] = {
     Table.CHANGES: ("log#", "xlog#"),
 }
 
-# Tables that need not outlive the process on one machine; no transaction mixes them with others.
+# Tables that need not survive the process on one machine. No transaction combines them with other
+# tables.
 VOLATILE = frozenset({Table.SESSIONS})
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """No item stands at the key."""
+    """There is no item under the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Equals:
-    """The item's attribute is there and has this value."""
+    """The item's attribute exists and has this value."""
 
     attribute: str
     value: Value
@@ -60,7 +62,7 @@ class Equals:
 
 @dataclass(frozen=True, slots=True)
 class LessThan:
-    """The item's number is below this one. An item or attribute that is not there counts as 0."""
+    """The item's number is below this one. A missing item or attribute counts as 0."""
 
     attribute: str
     value: int
@@ -68,7 +70,7 @@ class LessThan:
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """The item's number is there and is this one or more: what is taken from was put in before."""
+    """The item's number exists and is this one or more. So no more is taken than is left."""
 
     attribute: str
     value: int
@@ -93,7 +95,7 @@ class Delete(NamedTuple):
 
 
 class Add(NamedTuple):
-    """Add to the item's numbers and set other attributes, making the item where there is none."""
+    """Add to the item's numbers and set other attributes. A missing item is made."""
 
     table: Table
     pk: str
@@ -126,7 +128,7 @@ class Query(NamedTuple):
     high: str | None = None
     backward: bool = False
     limit: int | None = None
-    after: str | None = None  # go on behind this sort key, in the direction of reading
+    after: str | None = None  # continue behind this sort key, in the direction of reading
 
 
 class Row(NamedTuple):
@@ -135,7 +137,7 @@ class Row(NamedTuple):
 
 
 class Page(NamedTuple):
-    """`after` is what the next query passes on, None when the range is read to its end.
+    """`after` is the value for the next query, or None at the end of the range.
 
     A page may hold fewer rows than asked for, even none, with more to come: expired items are left
     out, and a cloud page ends at a megabyte.
@@ -146,7 +148,7 @@ class Page(NamedTuple):
 
 
 class StoreError(Exception):
-    """Something that the store could not do."""
+    """The store could not carry out a call."""
 
 
 class ConditionFailed(StoreError):
@@ -156,8 +158,8 @@ class ConditionFailed(StoreError):
 
 
 class TransactionCancelled(StoreError):
-    """Nothing was written. `failed` has, for each operation, whether its condition broke, and
-    `current` the item that broke it."""
+    """Nothing was written. For each operation, `failed` says whether its condition failed, and
+    `current` has the stored item."""
 
     def __init__(self, failed: Sequence[bool], current: Sequence[Item | None]) -> None:
         super().__init__("the transaction was cancelled")
@@ -166,28 +168,30 @@ class TransactionCancelled(StoreError):
 
 
 class Contended(StoreError):
-    """Others write the same items right now; nothing was written, and trying again is in order."""
+    """Other processes are writing the same items. Nothing was written, and the call may be tried
+    again."""
 
 
 class Throttled(StoreError):
-    """The store is over its capacity and stayed so through the retries."""
+    """The store was over its capacity during all retries."""
 
 
 class OutcomeUnknown(StoreError):
-    """The answer was lost, and repeating could do it twice: it was written once, or not at all."""
+    """The answer was lost, and a repeat could write twice. The write was made once or not at
+    all."""
 
 
 class Engine(Protocol):
-    """Reads see every write that was acknowledged before them."""
+    """An implementation of the port. Reads see every write that was acknowledged before them."""
 
     @property
     def max_transaction(self) -> int:
-        """Operations that one transaction holds: MAX_TRANSACTION or more."""
+        """The largest number of operations in a transaction: MAX_TRANSACTION or more."""
         ...
 
     @property
     def shards(self) -> int:
-        """Over how many partitions a list is spread that every event enters."""
+        """The number of partitions of a list that every event enters."""
         ...
 
     def get(self, table: Table, pk: str, sk: str) -> Item | None: ...
@@ -197,18 +201,18 @@ class Engine(Protocol):
     def query(self, query: Query) -> Page: ...
 
     def query_many(self, queries: Sequence[Query]) -> list[Page]:
-        """Independent queries, side by side."""
+        """Independent queries, in parallel."""
         ...
 
     def write(self, write: Write) -> Item | None:
-        """Put and Delete return the item that stood there before, Add the one that stands now."""
+        """Put and Delete return the former item, Add returns the new one."""
         ...
 
     def write_batch(self, writes: Sequence[BatchWrite], *, deferred: bool = False) -> None:
         """Writes without conditions, in no order, each on its own.
 
-        `deferred`: the caller's next write is waited for and makes these durable as well, so an
-        engine with one ordered log need not wait here.
+        With `deferred`, the caller waits for its next write, which makes these writes durable as
+        well. So an engine with one ordered log need not wait here.
         """
         ...
 
@@ -217,12 +221,13 @@ class Engine(Protocol):
         ...
 
     def together(self, *calls: Callable[[], Any]) -> list[Any]:
-        """Independent calls, side by side where the engine gains by it; results in their order."""
+        """Independent calls, in parallel if that helps the engine. Results are in the order of the
+        calls."""
         ...
 
 
 def holds(condition: Condition | None, item: Item | None) -> bool:
-    """What a condition means, for engines that evaluate it themselves."""
+    """Whether an item meets a condition, for engines that evaluate conditions themselves."""
     match condition:
         case None:
             return True
@@ -241,10 +246,10 @@ def holds(condition: Condition | None, item: Item | None) -> bool:
 
 
 def added(item: Item, write: Add) -> Item:
-    """What an Add leaves of what stood there, `{}` where nothing did."""
+    """The item after an Add; `item` is `{}` if there was none."""
     for name in write.amounts:
         if type(item.get(name, 0)) is not int:
-            raise StoreError(f"cannot add to {name!r}: not a number")
+            raise StoreError(f"expected a number to add to in {name!r}, got another type")
     sums = {name: item.get(name, 0) + amount for name, amount in write.amounts.items()}
     return {**item, **write.assign, **sums}
 
@@ -277,7 +282,7 @@ def read_all(engine: Engine, query: Query) -> Iterable[Row]:
 
 
 def read_pages(engine: Engine, query: Query) -> Iterable[Page]:
-    """A range to its end, for those who take many rows at a time."""
+    """All pages of a range, for readers of many rows at a time."""
     while True:
         page = engine.query(query)
         yield page

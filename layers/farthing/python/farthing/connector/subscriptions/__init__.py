@@ -1,1 +1,2 @@
-"""Paid subscriptions (BTP-NIPs): what their messages do, and how events reach their owners."""
+"""Paid subscriptions (BTP-NIPs): the effect of each message, and the delivery of events to
+subscribers."""

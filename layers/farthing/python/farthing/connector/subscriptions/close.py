@@ -1,4 +1,4 @@
-"""CLOSE: end a subscription. A second CLOSE is as good as the first."""
+"""CLOSE: end a subscription. A second CLOSE gets the same answer as the first."""
 
 from dataclasses import replace
 

@@ -1,16 +1,19 @@
-"""The end of a subscription: what is left of its credit goes back to its owner, in the transaction
-that ends it."""
+"""The end of a subscription. The transaction that ends it also returns the remaining credit to the
+owner."""
 
-from farthing.btp_nips.lifecycle import Ending
+from dataclasses import replace
+
+from farthing.btp_nips.lifecycle import Ending, check_order
 from farthing.context import Agent
-from farthing.store.paid_subscriptions import PaidSubscription
+from farthing.store.paid_records import PaidSubscription
 from farthing.store.table import Contended, TransactionCancelled, TransactWrite
 
 _ATTEMPTS = 20
 
 
 def end_writes(agent: Agent, ended: PaidSubscription, *, drawn: int = 0) -> list[TransactWrite]:
-    """What goes with an end, beside the change of the account. `drawn` has just been refilled."""
+    """The writes of an end, beside the change of the account. `drawn` is the amount that was just
+    refilled."""
     funds = agent.subscription_funds.of(ended.owner)
     moved = agent.subscription_funds.move(
         funds, ended.id, drawn=drawn, returned=ended.returned, time_ms=agent.now_ms
@@ -18,8 +21,12 @@ def end_writes(agent: Agent, ended: PaidSubscription, *, drawn: int = 0) -> list
     return [*agent.paid_subscriptions.end(ended, agent.now), *moved]
 
 
-def end(agent: Agent, subscription: PaidSubscription, ending: Ending) -> PaidSubscription | None:
-    """End a subscription now. None if it has ended meanwhile, or has more time than we knew."""
+def end(
+    agent: Agent, subscription: PaidSubscription, ending: Ending, *, asked_at: int | None = None
+) -> PaidSubscription | None:
+    """End a subscription now. Returns None if it has ended meanwhile, or if its time was extended.
+
+    `asked_at` is when its owner asked for the end: `Outdated` if a later REQ was taken since."""
     store, current = agent.paid_subscriptions, subscription
     for _ in range(_ATTEMPTS):
         if current.state.has_ended:
@@ -27,6 +34,9 @@ def end(agent: Agent, subscription: PaidSubscription, ending: Ending) -> PaidSub
         if ending is Ending.TTL and agent.now < current.expires_at:
             return None
         ended = current.ended(ending, agent.now)
+        if asked_at is not None:
+            check_order(asked_at, current.current)
+            ended = replace(ended, last_timestamp=asked_at)
         writes = [store.change(current, ended), *end_writes(agent, ended)]
         try:
             agent.engine.transact(writes)
@@ -39,4 +49,15 @@ def end(agent: Agent, subscription: PaidSubscription, ending: Ending) -> PaidSub
             if current.is_push:
                 store.forget_hints(current)
             return ended
-    raise Contended("the subscription is being changed by others")
+    raise Contended("other processes are changing the subscription")
+
+
+def end_and_tell(
+    agent: Agent, subscription: PaidSubscription, ending: Ending, *, asked_at: int | None = None
+) -> PaidSubscription | None:
+    """End a subscription by HTTP or by the operator. The next sweep sends CLOSED to a subscriber by
+    push."""
+    ended = end(agent, subscription, ending, asked_at=asked_at)
+    if ended is not None and ended.is_push:
+        agent.paid_subscriptions.wake_at(ended, agent.now_ms)
+    return ended

@@ -1,23 +1,23 @@
-"""The receiver of BTP-NIPs envelopes: reads a message, and hands it to whoever acts on it."""
+"""The receiver of BTP-NIPs envelopes: reads the message, and passes it to the class that handles
+it."""
 
-from farthing.btp_nips.codec import decode, is_envelope
+from farthing.btp_nips.codec import decode
 from farthing.btp_nips.messages import Close, Count, EventMessage, Req
 from farthing.connector.incoming import IncomingPacket
-from farthing.connector.purchase import Purchase, Receiver
+from farthing.connector.purchase import Purchase
 from farthing.connector.subscriptions.close import CloseMessage
 from farthing.connector.subscriptions.count import CountMessage
-from farthing.connector.subscriptions.incoming_delivery import IncomingDelivery, awaited
+from farthing.connector.subscriptions.incoming_delivery import (
+    IncomingDelivery,
+    awaited,
+    is_a_delivery,
+)
 from farthing.connector.subscriptions.publish import PublishMessage
 from farthing.connector.subscriptions.req import ReqMessage
 from farthing.context import Agent
-from farthing.ilp.packet import Prepare
 
 
-def recognises(_agent: Agent, prepare: Prepare) -> bool:
-    return is_envelope(prepare.data)
-
-
-def read(agent: Agent, packet: IncomingPacket) -> Purchase:
+def read_envelope(agent: Agent, packet: IncomingPacket) -> Purchase:
     message = decode(packet.prepare.data)
     match message:
         case Req():
@@ -26,9 +26,8 @@ def read(agent: Agent, packet: IncomingPacket) -> Purchase:
             return CloseMessage.of(agent, packet, message)
         case Count():
             return CountMessage.of(agent, packet, message)
-        case EventMessage() if awaited(agent, message) is None:
+        case EventMessage() if awaited(agent, message) is None and not is_a_delivery(
+            agent, packet.prepare, message
+        ):
             return PublishMessage.of(agent, packet, message)
     return IncomingDelivery.of(agent, packet, message)
-
-
-ENVELOPES = Receiver("BTP-NIPs envelope", recognises, read)

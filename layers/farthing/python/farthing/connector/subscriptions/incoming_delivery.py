@@ -1,5 +1,5 @@
-"""What other relays deliver to subscriptions of ours: kept before it is fulfilled, and fulfilled
-only where somebody here waits for it."""
+"""Deliveries of other relays to our own subscriptions. A delivery is stored before its packet is
+fulfilled, and is fulfilled only if one of our subscriptions expects it."""
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -20,6 +20,7 @@ from farthing.connector.incoming import IncomingPacket
 from farthing.connector.purchase import Purchase
 from farthing.context import Agent
 from farthing.ilp.condition import InvalidPubkey, Scheme
+from farthing.ilp.packet import Prepare
 from farthing.nostr.events import Event, InvalidEvent, verify
 from farthing.nostr.filters import parse_filter
 from farthing.nostr.messages import Refused
@@ -33,19 +34,30 @@ _BORROWED_SECONDS: Final = 24 * 3600
 
 
 def awaited(agent: Agent, message: Message) -> Outgoing | None:
-    """The subscription of ours that a message is for."""
+    """Our own subscription that a message is for, if there is one."""
     named = delivered_for(message)
     return None if named is None else agent.outgoing_subscriptions.get(*named)
+
+
+def is_a_delivery(agent: Agent, prepare: Prepare, message: Message) -> bool:
+    """Whether a relay has sent this message as a delivery, expected or not. A published event has
+    no position, and a condition of another scheme."""
+    named = delivered_for(message)
+    if named is None or prepare.amount:
+        return False
+    if message.metadata.position is not None:
+        return True
+    secret, relay = bytes.fromhex(agent.settings.secret_key), bytes.fromhex(named[0])
+    try:
+        return fulfils(delivery_fulfillment(secret, relay, prepare.data), prepare.condition)
+    except InvalidPubkey:
+        return False
 
 
 class IncomingDelivery(Purchase):
     message: Message
     outgoing: Outgoing
     is_revenue = False
-
-    @classmethod
-    def read(cls, agent: Agent, packet: IncomingPacket) -> Self:
-        raise NotImplementedError("envelopes are read by their receiver")
 
     @classmethod
     def of(cls, agent: Agent, packet: IncomingPacket, message: Message) -> Self:
@@ -71,13 +83,13 @@ class IncomingDelivery(Purchase):
             self._check_wanted(self.message.event)
 
     def _check_wanted(self, event: Event) -> None:
-        """What others deliver for our own subscribers is stored here, so it is checked as any other
-        event is, and against what was asked for."""
+        """An event for our own subscribers is stored here. So it passes the checks of any other
+        event, and must match the filters of our subscription."""
         if not self.outgoing.is_upstream:
             return
         filters = [parse_filter(each) for each in orjson.loads(self.outgoing.filters)]
         if not any(filter.matches(event) for filter in filters):
-            raise FilterRefused("the event is none that was asked for")
+            raise FilterRefused("expected an event that matches the subscription's filters")
         try:
             check_policies(self.agent, event)
         except Refused as refused:
@@ -89,9 +101,9 @@ class IncomingDelivery(Purchase):
         try:
             fulfillment = delivery_fulfillment(secret, relay, self.prepare.data)
         except InvalidPubkey:
-            raise UnknownCondition("the relay's key is none") from None
+            raise UnknownCondition("expected a valid public key of the relay") from None
         if not fulfils(fulfillment, self.prepare.condition):
-            raise UnknownCondition("the condition was not made by the relay for us")
+            raise UnknownCondition("expected a condition that the relay has made for us")
         return Scheme.AUTHOR, fulfillment
 
     def reads(self, receipt: Receipt) -> Sequence[Callable[[], Any]]:

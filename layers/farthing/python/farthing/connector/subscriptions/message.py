@@ -1,5 +1,5 @@
-"""What all messages of subscribers have in common: who sent them, whether they are new, and a
-commit that is planned anew where somebody else was faster."""
+"""The common part of all subscribers' messages: the owner, the recognition of repeats, and a commit
+that is planned again after a lost race."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -14,47 +14,36 @@ from farthing.btp_nips.errors import LimitExceeded, RelayError, Replayed
 from farthing.btp_nips.identity import Owner, owner_pubkey
 from farthing.btp_nips.lifecycle import check_replay
 from farthing.connector.incoming import IncomingPacket
+from farthing.connector.known_peers import max_balance
 from farthing.connector.purchase import Purchase
 from farthing.context import Agent
 from farthing.ilp.condition import Scheme
 from farthing.ilp.reject import Rejected
 from farthing.ports.meter import Metric
-from farthing.store.paid_subscriptions import Message, PaidSubscription, Standing
+from farthing.store.paid_records import PaidSubscription, Standing
+from farthing.store.paid_subscriptions import Message
 from farthing.store.payment import Payment, PaymentRefused
 from farthing.store.receipts import Purpose, Receipt, Subscribed
 from farthing.store.table import Contended, TransactionCancelled, TransactWrite
 
-_ATTEMPTS: Final = 100  # each lost race means that somebody else has got on
+_ATTEMPTS: Final = 100  # each lost race means that another message was handled
 
 
-class SubscriberMessage(Purchase):
-    """A message about a subscription that changes something, once.
+class OwnersMessage(Purchase):
+    """A message for a relay. Its condition proves the owner of the subscription."""
 
-    `plan` says what to write from what stands there. A packet of amount 0 leaves no receipt: the
-    message itself is noted, by its hash.
-    """
-
-    # What exceeds the price is credit, and is earned when events are drawn for.
+    # The amount above the price is credit. It becomes revenue when events are charged.
     is_revenue: ClassVar[bool] = False
 
-    message: messages.Req | messages.Close
+    message: messages.Req | messages.Close | messages.Count
     owner: Owner
-    standing: Standing
-
-    def __init__(self, agent: Agent, packet: IncomingPacket) -> None:
-        super().__init__(agent, packet)
-        self.digest = sha256(self.prepare.data).hexdigest()
-        self.subscription: PaidSubscription | None = None  # as planned
-        self._found: PaidSubscription | None = None
-        self.noted: Message | None = None
-
-    @classmethod
-    def read(cls, agent: Agent, packet: IncomingPacket) -> Self:
-        raise NotImplementedError("envelopes are read by their receiver")
 
     @classmethod
     def of(
-        cls, agent: Agent, packet: IncomingPacket, message: messages.Req | messages.Close
+        cls,
+        agent: Agent,
+        packet: IncomingPacket,
+        message: messages.Req | messages.Close | messages.Count,
     ) -> Self:
         purchase = cls(agent, packet)
         purchase.message = message
@@ -79,6 +68,24 @@ class SubscriberMessage(Purchase):
         is_author = owner_pubkey(self.owner) is not None
         return (Scheme.AUTHOR if is_author else Scheme.INTEROP), fulfillment
 
+
+class SubscriberMessage(OwnersMessage):
+    """A message about a subscription that changes something, once.
+
+    `plan` makes the writes from the stored state. A packet of amount 0 leaves no receipt, so the
+    hash of the message is stored.
+    """
+
+    message: messages.Req | messages.Close
+    standing: Standing
+
+    def __init__(self, agent: Agent, packet: IncomingPacket) -> None:
+        super().__init__(agent, packet)
+        self.digest = sha256(self.prepare.data).hexdigest()
+        self.subscription: PaidSubscription | None = None  # the planned state
+        self._found: PaidSubscription | None = None
+        self.noted: Message | None = None
+
     def reads(self, receipt: Receipt) -> Sequence[Callable[[], Any]]:
         self.receipt = receipt
         return (self._look, lambda: self.agent.paid_subscriptions.message(self.digest))
@@ -92,8 +99,8 @@ class SubscriberMessage(Purchase):
         return self._check_noted()
 
     def _check_noted(self) -> bool:
-        """Whether the message had its effect before. The same octets under another condition speak
-        for another owner, and are refused as those of another peer are."""
+        """Whether the message had its effect before. The same octets under another condition would
+        belong to another owner. They are refused, as are the same octets from another peer."""
         if self.noted is None:
             return False
         if self.noted.owner != self.owner:
@@ -101,14 +108,14 @@ class SubscriberMessage(Purchase):
         return check_replay(self.noted.peer, self.peer.id)
 
     def was_committed(self, receipt: Receipt) -> bool:
-        self.subscription = None  # what was planned may not be what was written
+        self.subscription = None  # the written state may differ from the planned one
         self.noted = self.agent.paid_subscriptions.message(self.digest)
         return self._check_noted()
 
     @abstractmethod
     def plan(self) -> list[TransactWrite]:
-        """What to write, the account first, from `standing`; nothing where nothing changes. Sets
-        `subscription`, as it will stand, and `price`. Raises Rejected."""
+        """The writes, made from `standing`, the account first. Empty if nothing changes. Sets
+        `subscription` to the new state, and `price`. Raises Rejected."""
 
     def commit(self, payment: Payment) -> None:
         for _ in range(_ATTEMPTS):
@@ -124,14 +131,14 @@ class SubscriberMessage(Purchase):
                 self.standing = self._look()
             else:
                 return
-        raise RelayError("the subscription is being changed by others")
+        raise RelayError("other processes are changing the subscription")
 
     def _payment(self) -> Sequence[TransactWrite]:
-        """The payment with its price, which is known only now."""
+        """The writes of the payment. Its price is known only after planning."""
         if not self.prepare.amount:
             return ()
         receipt = self.receipt._replace(price=self.price, purpose=self.purpose)
-        most = self.peer.max_balance or self.agent.settings.max_balance
+        most = max_balance(self.agent, self.peer)
         return self.agent.ledger.payment(receipt, most).writes
 
     def _look_again(self, cancelled: TransactionCancelled, own: int) -> None:
@@ -140,14 +147,14 @@ class SubscriberMessage(Purchase):
         refusal = self.refused_by(cancelled.failed[:own])
         if refusal is not None and not cancelled.failed[0]:
             raise refusal from None
-        # The account has changed, or the message was noted: then the next look ends this.
+        # The account has changed, or the message was stored by a repeat: the next read shows which.
         self.noted = self.agent.paid_subscriptions.message(self.digest)
         if self._check_noted():
             raise RelayError("the same message is being handled")
         self.standing = self._look()
 
     def refused_by(self, failed: Sequence[bool]) -> Rejected | None:
-        """The reject where a limit has refused one of the writes."""
+        """The reject if a limit has refused one of the writes."""
         return None
 
     def too_many(self, text: str) -> Rejected:
@@ -163,7 +170,8 @@ class SubscriberMessage(Purchase):
         return round(expires * 1000) - self.agent.now_ms
 
     def present(self) -> PaidSubscription:
-        """The subscription as it stands: as planned, or for a repetition as it is found."""
+        """The present state of the subscription: as planned, or as read from the store for a
+        repeat."""
         if self.subscription is not None:
             return self.subscription
         if self._found is None:

@@ -1,8 +1,8 @@
-"""Proof that a subscriber receives at its address, before money moves: nobody may aim deliveries at
-somebody else.
+"""Proof that a subscriber receives at its address, before money moves: nobody may direct deliveries
+at somebody else's address.
 
-We send one AUTH packet with a challenge. Only the owner's key can fulfil it. Whoever names the
-address of a victim sends the victim one small packet, and no more for a while.
+We send one AUTH packet with a challenge. Only the owner's key can fulfil it. If an attacker names a
+victim's address, the victim gets one small packet, and no more for a while.
 """
 
 from secrets import token_bytes
@@ -21,16 +21,16 @@ from farthing.connector.subscriptions.answering import messages_of
 from farthing.context import Agent
 from farthing.ilp.packet import final
 from farthing.ilp.reject import NextHopRejected, Rejected
-from farthing.store.paid_subscriptions import PaidSubscription
+from farthing.store.paid_records import PaidSubscription
 
-# Of the packet that waits for the proof, what is left for its own answer.
+# Time that must be left for the answer to the packet that waits for the proof.
 _MARGIN_MS: Final = 500
-# Challenges that one address gets in a minute, whoever names it.
+# Challenges that one address gets in a minute, from all senders together.
 _CHALLENGES_A_MINUTE: Final = 5
 
 
 def prove_address(agent: Agent, subscription: PaidSubscription, milliseconds: int) -> None:
-    """Returns where the owner has proven its address in the last day, or does so now."""
+    """Returns if the owner has proven its address within the last day, or proves it now."""
     store, address = agent.paid_subscriptions, subscription.agreed.reply_to
     if store.is_proven(subscription.owner, address):
         return

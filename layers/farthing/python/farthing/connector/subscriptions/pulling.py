@@ -1,14 +1,16 @@
 """Delivery by pull: messages in the answer to a REQ, charged when they are handed out.
 
-Whoever calls `hand_out_messages` commits what becomes of the subscription before the answer leaves.
+The caller of `hand_out_messages` must commit the new state of the subscription before the answer
+leaves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from farthing.btp_nips.account import Account, Step, Stop, hand_out
-from farthing.btp_nips.answers import Candidate, Chosen, choose_messages
+from farthing.btp_nips.answers import Candidate, Chosen, all_fit, choose_messages
 from farthing.btp_nips.codec import Written
 from farthing.btp_nips.errors import LimitExceeded, PaymentInsufficient
 from farthing.btp_nips.fees import (
@@ -21,21 +23,21 @@ from farthing.btp_nips.fees import (
 from farthing.btp_nips.lifecycle import Ending, after_eose
 from farthing.btp_nips.positions import Position
 from farthing.connector.subscriptions.answering import answer_of, messages_of, token_of
-from farthing.connector.subscriptions.reading import Found, Reading
+from farthing.connector.subscriptions.reading import NOTHING_KNOWN, Found, Reading
 from farthing.context import Agent
-from farthing.store.paid_subscriptions import PaidSubscription
+from farthing.store.events import StoredEvent
+from farthing.store.paid_records import PaidSubscription
 
-# Octets of an answer that are kept free for what the relay has to say at its end: a NOTICE that
-# credit is low or gone, and CLOSED.
+# Octets of an answer that stay free for the relay's last messages: a NOTICE that credit is low or
+# gone, and CLOSED. A large event may take them: then the last messages come with the next pull.
 _LAST_WORDS: Final = 1200
 
-
-# What ends a subscription when no more can be handed out.
+# How a subscription ends when no more events can be handed out.
 _ENDINGS: Final = {Stop.CREDIT: Ending.CREDIT, Stop.EVENTS: Ending.EVENTS}
 
 
 class Handed(NamedTuple):
-    """What a pull hands out, and what becomes of the subscription."""
+    """The messages that a pull hands out, and the subscription's new state."""
 
     subscription: PaidSubscription
     messages: Sequence[Written]
@@ -51,12 +53,15 @@ def hand_out_messages(
     start: Position,
     most: int,
     drawable: int,
+    known: Mapping[str, StoredEvent] = NOTHING_KNOWN,
 ) -> Handed:
-    """Raises LimitExceeded where nothing is handed out because too much was replayed."""
-    reading = Reading(agent, subscription, backlog, start)
+    """Raises LimitExceeded if nothing is handed out because too many events were delivered again.
+    `known` has events that were just read."""
+    reading = Reading(agent, subscription, backlog, start, at_once=most + 1, known=known)
     found = reading.take(most)
-    room = answer_of(agent, subscription).room - _LAST_WORDS
-    chosen, is_full = choose_messages(room, _candidates(agent, subscription, found))
+    room = answer_of(agent, subscription).room
+    candidates = _candidates(agent, subscription, found, room)
+    chosen, is_full = choose_messages(room, candidates, spare=_LAST_WORDS)
     steps = [
         Step(each.position, is_event=not (each.is_replaced or one.is_eose))
         for each, one in zip(chosen, found, strict=False)
@@ -66,35 +71,42 @@ def hand_out_messages(
         subscription.account, subscription.terms, steps, purse=drawable, max_replays=limit
     )
     if outcome.stop is Stop.REPLAYS and not outcome.steps:
-        raise LimitExceeded(f"expected at most {limit} events to be delivered again")
+        raise LimitExceeded(
+            f"expected at most {limit} events to be delivered again: go on with `after`, "
+            "at the last position that you have"
+        )
     account = outcome.account
-    if outcome.steps == len(found):  # also past what matches nothing
+    if outcome.steps == len(found):  # also past entries that match no filter
         account = account.moved_to(max(account.cursor, reading.reached))
     after = _after(subscription, account, found[: outcome.steps])
     after = replace(after, refilled=after.refilled + outcome.refilled)
     messages = _written(agent, after, chosen[: outcome.steps], found)
-    after, last_words, ending = _end(agent, after, outcome.stop, drawable - outcome.refilled)
-    more = is_full or reading.more or outcome.stop is Stop.REPLAYS
-    return Handed(
-        after, [*messages, *last_words], more and ending is None, outcome.refilled, ending
-    )
+    more = is_full or reading.more or outcome.stop is not None
+    told, words, ending = _end(agent, after, outcome.stop, drawable - outcome.refilled)
+    if all_fit(room, [*messages, *words]):
+        after, messages, more = told, [*messages, *words], more and ending is None
+    else:
+        ending = None
+    return Handed(after, messages, more, outcome.refilled, ending)
 
 
 def messages_again(
     agent: Agent, subscription: PaidSubscription, backlog: bytes, start: Position, most: int
 ) -> tuple[list[Written], bool]:
-    """What a pull has handed out before, for its repetition: nothing is charged and nothing new is
-    in it. And whether there is more to pull."""
-    reading = Reading(agent, subscription, backlog, start)
+    """The messages that a pull has handed out before, for a repeat of the pull: no charge, no new
+    messages. Also whether there is more to pull."""
+    reading = Reading(agent, subscription, backlog, start, at_once=most + 1)
     cursor = subscription.account.cursor
     found = [each for each in reading.take(most) if each.position <= cursor]
-    room = answer_of(agent, subscription).room - _LAST_WORDS
-    chosen, is_full = choose_messages(room, _candidates(agent, subscription, found))
-    messages = [each.message for each in chosen]
-    if subscription.ending:
-        left = agent.subscription_funds.of(subscription.owner).drawable
-        messages += last_words(agent, subscription, Ending(subscription.ending), left)
-    return messages, (is_full or reading.more) and not subscription.ending
+    room = answer_of(agent, subscription).room
+    candidates = _candidates(agent, subscription, found, room)
+    chosen, is_full = choose_messages(room, candidates, spare=_LAST_WORDS)
+    messages, more = [each.message for each in chosen], is_full or reading.more
+    if not subscription.ending:
+        return messages, more
+    left = agent.subscription_funds.of(subscription.owner).drawable
+    words = last_words(agent, subscription, Ending(subscription.ending), left)
+    return ([*messages, *words], False) if all_fit(room, [*messages, *words]) else (messages, more)
 
 
 def _after(before: PaidSubscription, account: Account, taken: Sequence[Found]) -> PaidSubscription:
@@ -105,18 +117,20 @@ def _after(before: PaidSubscription, account: Account, taken: Sequence[Found]) -
 
 
 def _candidates(
-    agent: Agent, subscription: PaidSubscription, found: Sequence[Found]
+    agent: Agent, subscription: PaidSubscription, found: Sequence[Found], room: int
 ) -> list[Candidate]:
     messages = messages_of(agent, subscription)
-    fee = subscription.terms.event_fee
+    deliveries = messages.events(subscription.terms.event_fee)
     candidates = []
     for position, event in found:
         if event is None:
             eose = _eose(agent, subscription, position)
             candidates.append(Candidate(position, eose))
             continue
-        whole = messages.event(position, event.json, event.created_at, fee)
-        instead = messages.too_large(position, event.id, event.created_at)
+        whole = deliveries.of(position, event.json, event.created_at)
+        instead = None
+        if whole.entry_size > room:
+            instead = partial(messages.too_large, position, event.id, event.created_at)
         candidates.append(Candidate(position, whole, instead))
     return candidates
 
@@ -124,7 +138,7 @@ def _candidates(
 def _written(
     agent: Agent, after: PaidSubscription, chosen: Sequence[Chosen], found: Sequence[Found]
 ) -> list[Written]:
-    """The messages that go out: EOSE states the credit that is left, which is known only now."""
+    """The messages to send. EOSE states the remaining credit, which is known only now."""
     return [
         _eose(agent, after, each.position) if one.is_eose else each.message
         for each, one in zip(chosen, found, strict=False)
@@ -140,7 +154,7 @@ def _eose(agent: Agent, subscription: PaidSubscription, position: Position) -> W
 def _end(
     agent: Agent, subscription: PaidSubscription, stop: Stop | None, drawable: int
 ) -> tuple[PaidSubscription, list[Written], Ending | None]:
-    """What is said at the end of the messages, and whether the subscription ends with them."""
+    """The last messages of the answer, and whether the subscription ends with them."""
     credit, fee = subscription.account.credit, subscription.terms.event_fee
     ending = None if stop is None else _ENDINGS.get(stop)
     if ending is not None:
@@ -158,7 +172,8 @@ def _end(
 def last_words(
     agent: Agent, subscription: PaidSubscription, ending: Ending, left: int
 ) -> list[Written]:
-    """CLOSED, and before it why, where that is for the owner to change. `left` is all it has."""
+    """CLOSED, and before it a NOTICE of the reason if the owner can change it. `left` is the
+    owner's remaining credit and purse."""
     messages, now = messages_of(agent, subscription), agent.now
     closed = messages.closed(ending, now)
     match ending:

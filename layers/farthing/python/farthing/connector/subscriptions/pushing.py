@@ -1,13 +1,15 @@
-"""Delivery by push: packets of amount 0 to the subscriber's address, in order, each drawn for when
-its true fulfillment is here.
+"""Delivery by push: packets of amount 0 to the subscriber's address, in order. Each event is
+charged when a valid fulfillment has come.
 
-One caller at a time serves a subscription: it holds the lease. It commits after every ten events,
-and a commit fails where somebody else has taken over, so nothing is drawn twice. Who comes while
-another is at work goes away: the holder looks once more after it has left.
+One caller at a time serves a subscription: it holds the lease. It commits after every ten events. A
+commit fails if another caller has taken the lease over, so no event is charged twice. A caller that
+finds the lease held stops at once: the holder checks for new events again after it has released the
+lease.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from functools import partial
 from secrets import SystemRandom, token_hex
 from typing import Final, NamedTuple
@@ -37,31 +39,41 @@ from farthing.connector.sending import send_free
 from farthing.connector.subscriptions.answering import messages_of, token_of
 from farthing.connector.subscriptions.ending import end
 from farthing.connector.subscriptions.pulling import last_words
-from farthing.connector.subscriptions.reading import Found, Reading
-from farthing.connector.subscriptions.spreading import offers, send_offer
+from farthing.connector.subscriptions.reading import Found, Reading, backlog_for
+from farthing.connector.subscriptions.spreading import Outcome, make_offer, offers
 from farthing.context import Agent
 from farthing.ilp.packet import Code, final
 from farthing.ilp.reject import NextHopRejected, Rejected
 from farthing.ports.meter import Metric
 from farthing.ports.outbound import side_by_side
-from farthing.store.paid_subscriptions import PaidSubscription, Trouble
-from farthing.store.table import TransactionCancelled
+from farthing.store.paid_records import Offer, PaidSubscription, Trouble
+from farthing.store.table import TransactionCancelled, TransactWrite
 
 _COMMIT_AFTER: Final = 10  # events
 _LEASE_MS: Final = 60_000
-_RENEW_MS: Final = 25_000  # a lease that has less left is renewed before the next packet
-_AT_WORK_MS: Final = 40_000  # then somebody else goes on: calls have an end
+_RENEW_MS: Final = 25_000  # a lease with less time left is renewed before the next packet
+_AT_WORK_MS: Final = (
+    40_000  # after this time another call continues, because calls have a time limit
+)
 _CLOSED_ATTEMPTS: Final = 5
-_NO_REPLAY_LIMIT: Final = 2**62  # what is sent again was not fulfilled
+_NO_REPLAY_LIMIT: Final = 2**62  # an event that is sent again was not fulfilled
 
-# What ends a subscription when no more can be handed out.
+# How a subscription ends when no more events can be handed out.
 _ENDINGS: Final = {Stop.CREDIT: Ending.CREDIT, Stop.EVENTS: Ending.EVENTS}
 
 _random = SystemRandom()
 
 
+class Then(Enum):
+    """What a delivery does after some packets."""
+
+    GO_ON = auto()
+    READ_AGAIN = auto()  # from the position that was committed last
+    STOP = auto()
+
+
 class Parcel(NamedTuple):
-    """A packet to send, and the account when it is fulfilled."""
+    """A packet to send, and the account after its fulfillment."""
 
     position: Position
     message: Written
@@ -71,7 +83,7 @@ class Parcel(NamedTuple):
 
 
 def deliver(agent: Agent, owner: Owner, subscription_id: str) -> None:
-    """Send a subscription what it has not had yet."""
+    """Send a subscription the events that it has not received yet."""
     while True:
         delivery = _lease(agent, owner, subscription_id)
         try:
@@ -90,17 +102,17 @@ def _lease(agent: Agent, owner: Owner, subscription_id: str) -> "_Delivery | Non
         return _Delivery(agent, found, holder)
     standing = agent.paid_subscriptions.get(owner, subscription_id, agent.now)
     if standing is not None:
-        # Should the holder be dead, somebody has to look when its lease is over.
+        # If the holder has crashed, the sweep must continue when the lease is over.
         agent.paid_subscriptions.wake_at(standing, max(standing.lease_ms, now_ms) + 1)
     return None
 
 
 class _LeaseLost(Exception):
-    """Somebody else serves the subscription by now, or it has ended."""
+    """Another caller holds the lease by now, or the subscription has ended."""
 
 
 class _Delivery:
-    """One caller at work, with the lease in hand. `old` is committed, `new` is done."""
+    """One caller that holds the lease. `old` is the committed state, `new` the state to commit."""
 
     def __init__(self, agent: Agent, subscription: PaidSubscription, holder: str) -> None:
         self._agent = agent
@@ -109,13 +121,15 @@ class _Delivery:
         self._old = self._new = subscription
         self._lease_ms = agent.now_ms + _LEASE_MS
         self._began_ms = agent.now_ms
-        self._events = 0  # not committed yet
+        self._events = 0  # events that are not committed yet
 
     def run(self) -> bool:
-        """Whether there is more to do at once."""
+        """Deliver until nothing is left. Returns whether there is more to do at once."""
         now = self._agent.now
-        if self._old.agreed.hops and not self._old.is_spread and self._old.may_deliver(now):
-            self._spread()
+        if self._agent.now_ms < self._old.trouble.retry_ms:
+            self._leave()  # woken before the time of the next attempt, which has a wake of its own
+            return False
+        self._spread()
         subscription = self._old
         if not subscription.is_push or (subscription.state.has_ended and subscription.is_told):
             self._leave()
@@ -127,36 +141,99 @@ class _Delivery:
             self._leave()
             self._end(Ending.TTL)
             return False
-        backlog = b""
-        if not subscription.account.cursor.is_live:
-            backlog = self._store.backlog(subscription)
-        reading = Reading(self._agent, subscription, backlog, subscription.account.cursor)
+        start = subscription.account.cursor
+        backlog = backlog_for(self._agent, subscription, start)
+        reading = Reading(self._agent, subscription, backlog, start)
         return self._send_all(reading)
 
+    # Other relays
+
     def _spread(self) -> None:
-        """Pass the subscription on to other relays. What each is paid leaves the budget first."""
-        for offer_for in offers(self._agent, self._old):
+        """Pass the subscription on to other relays, as far as it asks for that."""
+        agent, left = self._agent, self._old.offer
+        if left is not None and not self._make(left, is_new=False):
+            return
+        is_open = self._old.may_deliver(agent.now)
+        if not self._old.agreed.hops or self._old.is_spread or not is_open:
+            return
+        for offer_for in offers(agent, self._old):
             offer = offer_for(self._new.budget)
             if offer is None:
                 continue
-            self._pay_onward(offer.amount)
-            if not send_offer(self._agent, offer, self._new.expires_at):
-                self._pay_onward(-offer.amount)
+            self._reserve(offer)
+            if not self._make(offer, is_new=True):
+                return
         self._new = replace(self._new, is_spread=True)
         self._commit(goes_on=True)
 
-    def _pay_onward(self, amount: int) -> None:
-        account = replace(self._new.account, spent=self._new.account.spent + amount)
-        self._new = replace(self._new, account=account, budget=self._new.budget - amount)
+    def _reserve(self, offer: Offer) -> None:
+        """Take the payment of a relay out of the budget before the packet leaves. After a crash,
+        another caller settles the payment when our lease is over."""
+        self._store.wake_at(self._new, self._agent.now_ms + _LEASE_MS + 1)
+        account = replace(self._new.account, spent=self._new.account.spent + offer.amount)
+        budget = self._new.budget - offer.amount
+        self._new = replace(self._new, account=account, budget=budget, offer=offer)
         self._commit(goes_on=True)
 
-    # The way of one wake
+    def _make(self, offer: Offer, *, is_new: bool) -> bool:
+        """Pay a relay the reserved amount. Returns whether the outcome is known."""
+        agent = self._agent
+        wanted = self._new.may_deliver(agent.now)
+        outcome = make_offer(agent, offer, is_new=is_new, is_wanted=wanted)
+        if outcome is Outcome.UNKNOWN:
+            offer = offer._replace(attempts=offer.attempts + 1)
+            self._new = replace(self._new, offer=offer)
+            self._commit(goes_on=True)
+            self._wake_at(self._next_try(offer.attempts))
+            return False
+        if outcome is Outcome.REFUSED:
+            self._give_back(offer.amount)
+        self._new = replace(self._new, offer=None)
+        self._commit(goes_on=True)
+        return True
+
+    def _give_back(self, amount: int) -> None:
+        """Return an amount to the budget, or to the owner if the subscription has ended."""
+        after = self._new
+        account = replace(after.account, spent=after.account.spent - amount)
+        if not after.state.has_ended:
+            self._new = replace(after, account=account, budget=after.budget + amount)
+            return
+        after = replace(after, account=account, returned=after.returned + amount, offer=None)
+        funds = self._agent.subscription_funds.of(after.owner)
+        along = [
+            self._store.give_back(after.owner, amount),
+            *self._agent.subscription_funds.move(
+                funds, after.id, drawn=0, returned=amount, time_ms=self._agent.now_ms
+            ),
+        ]
+        self._transact(after, along)
+
+    def _transact(self, after: PaidSubscription, along: Sequence[TransactWrite]) -> None:
+        """Commit together with other writes. Raises _LeaseLost if one of them is refused."""
+        lease_ms = self._next_lease()
+        change = self._store.change(self._old, after, holder=self._holder, lease_ms=lease_ms)
+        try:
+            self._agent.engine.transact([change, *along])
+        except TransactionCancelled:
+            # The purse has made another payment meanwhile, or the lease is lost.
+            self._leave()
+            self._agent.wakes.wake(after.owner, after.id)
+            raise _LeaseLost from None
+        self._old = self._new = after
+
+    # The steps after one wake
 
     def _send_all(self, reading: Reading) -> bool:
-        while found := reading.take(self._old.agreed.window):
-            self._keep_lease()
-            if not self._send(found):
+        while found := reading.take_at_once(self._old.agreed.window):
+            if not self._old.may_deliver(self._agent.now):
+                self._commit()
+                self._end(Ending.TTL)
                 return False
+            self._keep_lease()
+            then = self._send(found)
+            if then is not Then.GO_ON:
+                return then is Then.READ_AGAIN
             if self._agent.now_ms - self._began_ms > _AT_WORK_MS:
                 self._commit()
                 self._agent.wakes.wake(self._old.owner, self._old.id)
@@ -167,9 +244,8 @@ class _Delivery:
         self._commit()
         return self._is_behind()
 
-    def _send(self, found: Sequence[Found]) -> bool:
-        """Send what was found, as many packets at once as the window allows. False if this was the
-        end of the work."""
+    def _send(self, found: Sequence[Found]) -> Then:
+        """Send the found events, as many packets at once as the window allows."""
         parcels, stop = self._parcels(found)
         calls = [partial(self._try, each.message) for each in parcels]
         outcomes = side_by_side(self._agent.outbound, calls)
@@ -180,11 +256,11 @@ class _Delivery:
         if stop is not None:
             self._commit()
             self._end(_ENDINGS[stop])
-            return False
+            return Then.STOP
         if self._events >= _COMMIT_AFTER:
             self._warn()
             self._commit(goes_on=True)
-        return True
+        return Then.GO_ON
 
     def _parcels(self, found: Sequence[Found]) -> tuple[list[Parcel], Stop | None]:
         """The packets, as far as terms and credit allow."""
@@ -230,7 +306,7 @@ class _Delivery:
         except NextHopRejected as rejected:
             return rejected.reject.code
         except Rejected as rejected:
-            # A preimage that is none proves nothing about the subscriber.
+            # A wrong preimage proves nothing about the subscriber.
             is_forged = rejected.code == Code.F05_WRONG_CONDITION
             return Code.T01_PEER_UNREACHABLE if is_forged else rejected.code
         return None
@@ -245,8 +321,8 @@ class _Delivery:
     # Credit
 
     def _refill(self, credit: int) -> int:
-        """Draw credit for further events from the owner's purse; 0 if it has too little. Drawn
-        before a packet leaves: what is delivered is always paid for."""
+        """Draw credit for further events from the owner's purse; 0 if the purse has too little. The
+        draw comes before the packet leaves, so every delivered event is paid."""
         agent = self._agent
         funds = agent.subscription_funds.of(self._new.owner)
         amount = refill(credit, funds.drawable, self._new.terms.event_fee)
@@ -255,24 +331,14 @@ class _Delivery:
         self._commit(goes_on=True)
         account = replace(self._new.account, credit=self._new.account.credit + amount)
         after = replace(self._new, account=account, refilled=self._new.refilled + amount)
-        change = self._store.change(
-            self._old, after, holder=self._holder, lease_ms=self._next_lease()
-        )
         moved = agent.subscription_funds.move(
             funds, after.id, drawn=amount, returned=0, time_ms=agent.now_ms
         )
-        try:
-            agent.engine.transact([change, *moved])
-        except TransactionCancelled:
-            # The purse has paid for something else meanwhile, or the lease is gone.
-            self._leave()
-            agent.wakes.wake(after.owner, after.id)
-            raise _LeaseLost from None
-        self._old = self._new = after
+        self._transact(after, moved)
         return amount
 
     def _warn(self) -> None:
-        """One NOTICE when little credit is left."""
+        """Send one NOTICE when little credit is left."""
         subscription = self._new
         fee, credit = subscription.terms.event_fee, subscription.account.credit
         if not fee or subscription.is_low or credit >= LOW_CREDIT_FEES * fee:
@@ -287,12 +353,12 @@ class _Delivery:
     # Ends
 
     def _end(self, ending: Ending) -> None:
-        ended = end(self._agent, self._new, ending)
-        if ended is not None:
-            self._agent.wakes.wake(ended.owner, ended.id)
+        end(self._agent, self._new, ending)
+        # The wake is for CLOSED, or for further events if a top-up has extended the time meanwhile.
+        self._agent.wakes.wake(self._new.owner, self._new.id)
 
     def _say_goodbye(self) -> None:
-        """CLOSED, to the owner of a subscription that has ended."""
+        """Send CLOSED to the owner of a subscription that has ended."""
         subscription = self._old
         left = 0
         if subscription.ending == Ending.CREDIT:
@@ -301,15 +367,16 @@ class _Delivery:
         codes = [self._try(each) for each in last_words(self._agent, subscription, ending, left)]
         attempts = subscription.trouble.attempts + 1
         is_over = codes[-1] is None or final(codes[-1]) or attempts >= _CLOSED_ATTEMPTS
-        trouble = replace(subscription.trouble, attempts=attempts)
+        retry_ms = 0 if is_over else self._next_try(attempts)
+        trouble = replace(subscription.trouble, attempts=attempts, retry_ms=retry_ms)
         self._new = replace(subscription, is_told=is_over, trouble=trouble)
         self._commit()
         if not is_over:
-            self._wake_later(attempts)
+            self._wake_at(retry_ms)
 
     # Failures
 
-    def _fail(self, parcel: Parcel, code: str) -> bool:
+    def _fail(self, parcel: Parcel, code: str) -> Then:
         agent, now = self._agent, self._agent.now
         trouble = self._new.trouble
         trouble = Trouble(
@@ -329,26 +396,30 @@ class _Delivery:
             step = NextStep.CLOSE
         if step is NextStep.SKIP:
             self._skip(parcel)
-            return True
-        self._new = replace(self._new, trouble=trouble)
+            return Then.READ_AGAIN
+        retry_ms = self._next_try(trouble.failures)
+        self._new = replace(self._new, trouble=replace(trouble, retry_ms=retry_ms))
         self._commit()
         if step is NextStep.CLOSE:
             self._end(Ending.UNREACHABLE)
         else:
-            self._wake_later(trouble.failures)
-        return False
+            self._wake_at(retry_ms)
+        return Then.STOP
 
     def _skip(self, parcel: Parcel) -> None:
-        """Pass over what its receiver does not take. Nothing is drawn for it."""
+        """Skip an event that the receiver refuses. It is not charged. The packets behind it in the
+        window are sent again: nobody has paid for them, and some may not have arrived."""
         state = after_eose(self._new.state) if parcel.is_eose else self._new.state
         account = self._new.account.moved_to(parcel.position)
         self._new = replace(self._new, account=account, state=state, trouble=Trouble())
-        self._events += 1
+        self._commit()
 
-    def _wake_later(self, failures: int) -> None:
-        delay = retry_delay(failures, _random.random())
-        at_ms = self._agent.now_ms + round(delay * 1000)
-        self._store.wake_at(self._new, at_ms)
+    def _next_try(self, failures: int) -> int:
+        return self._agent.now_ms + int(1000 * retry_delay(failures, _random.random()))
+
+    def _wake_at(self, time_ms: int) -> None:
+        self._store.wake_at(self._new, time_ms)
+        delay = max(0, time_ms - self._agent.now_ms) / 1000
         self._agent.wakes.wake(self._new.owner, self._new.id, delay)
 
     # The lease
@@ -358,13 +429,13 @@ class _Delivery:
         return self._lease_ms
 
     def _keep_lease(self) -> None:
-        """Have the lease for long enough to send a packet and to commit it."""
+        """Renew the lease if its time does not suffice to send a packet and commit it."""
         left = self._lease_ms - self._agent.now_ms
         if left < max(_RENEW_MS, 2 * self._agent.settings.subscription_packet_ms):
             self._write(self._next_lease())
 
     def _commit(self, *, goes_on: bool = False) -> None:
-        """Write what was done, and keep the lease or free it. Raises _LeaseLost."""
+        """Write the new state, and keep the lease or release it. Raises _LeaseLost."""
         if self._new != self._old:
             self._write(self._next_lease() if goes_on else 0)
         elif not goes_on:
@@ -373,16 +444,16 @@ class _Delivery:
     def _write(self, lease_ms: int) -> None:
         if not self._store.commit(self._old, self._new, self._holder, lease_ms):
             raise _LeaseLost
-        spent = self._new.account.spent - self._old.account.spent
-        if spent:
-            self._agent.meter.count(Metric.REVENUE, spent)
+        drawn = self._new.account.delivered - self._old.account.delivered
         self._old = self._new
         self._events = 0
+        if drawn:  # payments to other relays are not our revenue
+            self._agent.meter.count(Metric.REVENUE, drawn * self._old.terms.event_fee)
 
     def _leave(self) -> None:
         self._store.leave(self._old.owner, self._old.id, self._holder)
 
     def _is_behind(self) -> bool:
-        """Whether something has come that nobody was woken for, because we were at work."""
+        """Whether new events have come for which no caller was woken, because we held the lease."""
         reading = Reading(self._agent, self._new, b"", self._new.account.cursor)
         return bool(reading.take(1))

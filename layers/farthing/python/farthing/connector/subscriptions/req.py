@@ -1,6 +1,6 @@
-"""REQ: open a subscription, pay for more of it, change it, pull from it, or ask how it stands."""
+"""REQ: open a subscription, top it up, change it, pull from it, or ask for its state."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -25,7 +25,8 @@ from farthing.btp_nips.lifecycle import (
     check_order,
     intent_of,
 )
-from farthing.btp_nips.messages import HOPS_MAX, Delivery, Model, Req
+from farthing.btp_nips.messages import HOPS_MAX, Delivery, Req
+from farthing.btp_nips.models import Model
 from farthing.btp_nips.positions import START, Position, backlog_size, pack_backlog
 from farthing.btp_nips.propagation import check_loop
 from farthing.btp_nips.tokens import read_token
@@ -34,19 +35,22 @@ from farthing.connector.subscriptions.ending import end, end_writes
 from farthing.connector.subscriptions.message import SubscriberMessage
 from farthing.connector.subscriptions.proof import prove_address
 from farthing.connector.subscriptions.pulling import hand_out_messages, messages_again
-from farthing.connector.subscriptions.reading import start_of
+from farthing.connector.subscriptions.reading import NOTHING_KNOWN, backlog_for, start_of
 from farthing.ilp.reject import Rejected
+from farthing.ports.meter import Metric
 from farthing.relay.visibility import visible_to
-from farthing.store.paid_subscriptions import Agreed, PaidSubscription
-from farthing.store.planner import ScanTooLong
+from farthing.store.events import StoredEvent
+from farthing.store.paid_records import Agreed, PaidSubscription, Trouble
+from farthing.store.planner import ScanAllowance, ScanTooLong
 from farthing.store.subscription_funds import Funds
+from farthing.store.subscriptions import text_of
 from farthing.store.table import TransactWrite
 
 _DEFAULT_LIMIT = 100
 
 
 class Beginning(NamedTuple):
-    """What a subscription begins with."""
+    """The first position of a subscription, and the stored events to deliver first."""
 
     since: int
     backlog: bytes
@@ -60,8 +64,13 @@ class ReqMessage(SubscriberMessage):
     more: bool = False
     shown_position: Position | None = None
     _backlog: bytes | None = None
+    _known: Mapping[str, StoredEvent] = (
+        NOTHING_KNOWN  # the events of the backlog, if they were just read
+    )
     _ending: Ending | None = None
-    _stale: PaidSubscription | None = None  # what led to it is out of date
+    _drawn = 0  # amount drawn from credit, for events and time
+    _delivered = 0
+    _stale: PaidSubscription | None = None  # the state whose hints are out of date
 
     def check(self) -> None:
         super().check()
@@ -76,7 +85,8 @@ class ReqMessage(SubscriberMessage):
         check_order(self.message.metadata.timestamp, current)
         self.intent = intent_of(self.message, self.prepare.amount, current, now)
         self.price, self.messages, self.more, self.shown_position = 0, (), False, None
-        self._backlog, self._ending = None, None
+        self._drawn = self._delivered = 0
+        self._backlog, self._known, self._ending = None, NOTHING_KNOWN, None
         if self.intent is Intent.CREATE:
             return self._create()
         assert old is not None
@@ -89,7 +99,7 @@ class ReqMessage(SubscriberMessage):
 
     def _create(self) -> list[TransactWrite]:
         req, settings = self.message, self.agent.settings
-        self._check_loop()
+        is_own = self._check_loop()
         wanted = req.metadata.propagate if settings.subscription_propagate else None
         budget = 0 if wanted is None else wanted.budget
         agreement = settings.subscription_fees.agree(
@@ -119,6 +129,7 @@ class ReqMessage(SubscriberMessage):
         self._backlog = beginning.backlog
         start = self._start(new)
         after, along = self._pull(new, start)
+        self._drawn, self._delivered = after.account.spent, after.account.delivered
         writes = self.agent.paid_subscriptions.create(
             after,
             self.standing,
@@ -129,18 +140,22 @@ class ReqMessage(SubscriberMessage):
         self._lead_to(after, None)
         self.subscription = after
         if after.agreed.origin:
-            writes.append(self.agent.paid_subscriptions.know_origin(after))
+            # If two equal ones come at once by two ways, one fails here and is refused at its next
+            # read.
+            store = self.agent.paid_subscriptions
+            writes.append(store.know_origin(after, self.agent.now, is_own=is_own))
         return [*writes, self._noted(start), *along]
 
-    def _check_loop(self) -> None:
-        """A subscription that was passed on by other relays does not come here twice."""
-        metadata = self.message.metadata
-        known = None
+    def _check_loop(self) -> bool:
+        """Refuse a subscription that other relays have passed on to us twice. Returns whether the
+        origin belongs to this subscription: no other subscription here has the same origin."""
+        metadata, known = self.message.metadata, None
         if metadata.origin is not None:
             known = self.agent.paid_subscriptions.origin_of(metadata.origin)
-        ours = self.owner, self.message.subscription_id
-        is_known = known is not None and known != ours
-        check_loop(metadata, self.agent.settings.pubkey, is_known_origin=is_known)
+        is_own = known == (self.owner, self.message.subscription_id)
+        is_strange = known is not None and not is_own
+        check_loop(metadata, self.agent.settings.pubkey, is_known_origin=is_strange)
+        return metadata.origin is None or is_own
 
     def _replace(self, old: PaidSubscription) -> list[TransactWrite]:
         req, received = self.message, self.prepare.amount
@@ -172,6 +187,7 @@ class ReqMessage(SubscriberMessage):
             floor=beginning.cursor,
             generation=old.version + 1,
             is_low=False,
+            trouble=Trouble(),
         )
         self._prove(new)
         self.shown_position = old.account.cursor
@@ -208,6 +224,7 @@ class ReqMessage(SubscriberMessage):
             expires_at=topped.expires_at,
             last_timestamp=req.metadata.timestamp,
             is_low=old.is_low and not received,
+            trouble=replace(old.trouble, retry_ms=0),  # its owner is there
         )
         self._prove(new)
         store = self.agent.paid_subscriptions
@@ -223,6 +240,8 @@ class ReqMessage(SubscriberMessage):
     ) -> list[TransactWrite]:
         start = self._start(new)
         after, more = self._pull(new, start)
+        self._drawn = after.account.spent - old.account.spent
+        self._delivered = after.account.delivered - old.account.delivered
         store = self.agent.paid_subscriptions
         keeps_lease = self.intent is Intent.TOP_UP and start is None and new.is_push
         self._lead_to(after, old)
@@ -231,8 +250,8 @@ class ReqMessage(SubscriberMessage):
         return [change, *along, self._noted(start), *more]
 
     def _lead_to(self, new: PaidSubscription, old: PaidSubscription | None) -> None:
-        """Have events find a subscription by push, from before the moment it is open. What led to
-        it before goes afterwards."""
+        """Write the hints by which events find a subscription by push, before it is open. The hints
+        of its former state are removed afterwards."""
         is_same = old is not None and old.is_push and old.place == new.place
         if new.is_push and not (is_same and old is not None and old.expires_at == new.expires_at):
             self.agent.paid_subscriptions.write_hints(new)
@@ -243,28 +262,28 @@ class ReqMessage(SubscriberMessage):
         return store.note(self.digest, self.peer.id, self.owner, start, self.agent.now)
 
     def _start(self, subscription: PaidSubscription) -> Position | None:
-        """Where a pull begins; None if nothing is pulled."""
+        """The position behind which a pull begins; None without a pull."""
         metadata = self.message.metadata
         return None if metadata.pull is None else start_of(subscription, metadata.after)
 
     def _pull(
         self, new: PaidSubscription, start: Position | None
     ) -> tuple[PaidSubscription, list[TransactWrite]]:
-        """Hand messages out, if any are asked for. The subscription afterwards, and what is written
-        along with it."""
+        """Hand messages out, if the REQ asks for a pull. Returns the new subscription, and the
+        writes that go with it."""
         most, agent = self.message.metadata.pull, self.agent
         if most is None or start is None:
             return new, []
         self.shown_position = None
         backlog = self._backlog
         if backlog is None:
-            backlog = agent.paid_subscriptions.backlog(new)
+            backlog = backlog_for(agent, new, start)
         funds = self._funds(new, most)
-        handed = hand_out_messages(agent, new, backlog, start, most, funds.drawable)
+        handed = hand_out_messages(agent, new, backlog, start, most, funds.drawable, self._known)
         self.messages, self.more, self._ending = handed.messages, handed.more, handed.ending
         after = handed.subscription
         if handed.ending is None or self.intent is Intent.CREATE:
-            # What is opened by a transaction cannot end in the same one.
+            # A transaction cannot both open and end a subscription.
             return after, agent.subscription_funds.move(
                 funds, new.id, drawn=handed.refill, returned=0, time_ms=agent.now_ms
             )
@@ -272,13 +291,14 @@ class ReqMessage(SubscriberMessage):
         return ended, end_writes(agent, ended, drawn=handed.refill)
 
     def _funds(self, subscription: PaidSubscription, most: int) -> Funds:
-        """What credit may be refilled from: looked up only where it may come to that."""
+        """The owner's funds for a refill of the credit. They are read only if a refill may be
+        needed."""
         fee = subscription.terms.event_fee
         if not fee or subscription.account.credit >= fee * (most + LOW_CREDIT_FEES):
             return Funds(subscription.owner)
         return self.agent.subscription_funds.of(subscription.owner)
 
-    # What a subscription is made of
+    # The parts of a subscription
 
     def _agreed(self, agreement: Agreement | None, old: PaidSubscription | None = None) -> Agreed:
         metadata = self.message.metadata
@@ -308,7 +328,7 @@ class ReqMessage(SubscriberMessage):
 
     @property
     def _hops(self) -> int:
-        """How far the subscription is passed on from here."""
+        """Over how many further relays the subscription is passed on."""
         wanted = self.message.metadata.propagate
         is_on = wanted is not None and self.agent.settings.subscription_propagate
         is_far = len(self.message.metadata.path) >= HOPS_MAX
@@ -323,8 +343,8 @@ class ReqMessage(SubscriberMessage):
         return origin_of(own, self.owner, self.message.subscription_id)
 
     def _beginning(self, old: PaidSubscription | None) -> Beginning:
-        """Where delivery begins. With other filters it goes on from the number that was reached:
-        what lies behind comes from the log, and nothing is left out."""
+        """Where delivery begins. After a change of filters it continues from the last number
+        delivered: later events come from the log, so none is missed."""
         agent, req = self.agent, self.message
         if req.resumption_token is not None:
             return self._resumed(req.resumption_token)
@@ -341,7 +361,7 @@ class ReqMessage(SubscriberMessage):
         last = agent.changes.last_number()
         if token.position.is_live:
             return Beginning(max(last, token.position.number), b"", token.position)
-        # In the middle of stored events: of the same ones, where they are still known.
+        # The position is among stored events: use the same list of them if it is still kept.
         before = agent.paid_subscriptions.get(self.owner, token.subscription_id, agent.now)
         if before is None or not same_filters(before.filters, self.message.filters):
             return Beginning(last, self._stored(last), START)
@@ -358,14 +378,20 @@ class ReqMessage(SubscriberMessage):
         pubkey = owner_pubkey(self.owner)
         visible = visible_to(frozenset() if pubkey is None else frozenset({pubkey}))
         try:
-            found = list(islice(agent.reader.find_any(filters, visible), most))
+            allowance = ScanAllowance(agent.settings.max_scan)
+            answer = agent.reader.answer(filters, text_of(filters), visible, allowance)
+            found = list(islice(answer, most))
         except ScanTooLong:
             raise FilterRefused("a filter is too broad for its limit, narrow it") from None
-        numbers = agent.changes.numbers_of(event.id for event in found)
+        self._known = {event.id: event for event in found}
+        # A stored event keeps its number, so it is read once for each event in the cache.
+        unknown = [event.id for event in found if event.number is None]
+        for event_id, number in agent.changes.numbers_of(unknown).items():
+            self._known[event_id].number = number
         return pack_backlog(
             (event.created_at, event.id)
             for event in found
-            if numbers.get(event.id, last + 1) <= last
+            if event.number is not None and event.number <= last
         )
 
     def _prove(self, new: PaidSubscription) -> None:
@@ -390,10 +416,14 @@ class ReqMessage(SubscriberMessage):
             return self.too_many(f"expected at most {most} subscriptions by way of one peer")
         return None
 
-    # Afterwards
+    # After the commit
 
     def after_commit(self) -> None:
         super().after_commit()
+        if self._drawn:
+            self.agent.meter.count(Metric.REVENUE, self._drawn)
+        if self._delivered:
+            self.agent.meter.count(Metric.EVENTS_DELIVERED, self._delivered)
         if self._ending is not None and self.intent is Intent.CREATE:
             ended = end(self.agent, self._opened(), self._ending)
             self.subscription = ended or self.subscription
@@ -409,7 +439,7 @@ class ReqMessage(SubscriberMessage):
         self._wake()
 
     def _wake(self) -> None:
-        """Deliver by push what is there to deliver."""
+        """Start the delivery by push."""
         found = self.present()
         has_work = found.is_push or (found.agreed.hops and not found.is_spread)
         if has_work and self.intent is not Intent.STATUS:
@@ -422,11 +452,12 @@ class ReqMessage(SubscriberMessage):
         return self._answer_again()
 
     def _answer_again(self) -> bytes:
-        """For a repetition: what was handed out then, and the present state."""
+        """The answer to a repeat: the messages of the first answer, and the present state."""
         present, pull = self.present(), self.message.metadata.pull
         messages: Sequence[Written] = ()
         more = False
         if pull is not None and self.noted is not None and self.noted.start is not None:
-            backlog = self.agent.paid_subscriptions.backlog(present)
-            messages, more = messages_again(self.agent, present, backlog, self.noted.start, pull)
+            start = self.noted.start
+            backlog = backlog_for(self.agent, present, start)
+            messages, more = messages_again(self.agent, present, backlog, start, pull)
         return answer_of(self.agent, present).encode(messages, more=more)

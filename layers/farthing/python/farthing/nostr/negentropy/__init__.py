@@ -5,12 +5,12 @@ NEG-OPEN, NEG-MSG and the choice of events are left to the relay.
 
 from farthing.nostr.negentropy.reconcile import Initiator, Reconciled, Responder
 from farthing.nostr.negentropy.vector import InvalidItems, SealedVector
-from farthing.nostr.negentropy.wire import InvalidMessage
+from farthing.nostr.negentropy.wire import InvalidNegentropy
 
 __all__ = [
     "Initiator",
     "InvalidItems",
-    "InvalidMessage",
+    "InvalidNegentropy",
     "Reconciled",
     "Responder",
     "SealedVector",

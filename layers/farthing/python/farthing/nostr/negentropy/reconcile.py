@@ -1,7 +1,8 @@
-"""The two sides of a negentropy session: the initiator learns what differs, the responder answers.
+"""The two sides of a negentropy session: the initiator learns the differences, the responder
+answers.
 
-Neither keeps anything between messages but its sealed vector. Splitting, skipping and cutting
-follow the reference implementation, so that messages are the same byte for byte.
+Between messages, each side keeps only its sealed vector. Splitting, skipping and cutting follow the
+reference implementation, so messages are the same byte for byte.
 """
 
 import sys
@@ -17,7 +18,7 @@ from farthing.nostr.negentropy.wire import (
     START,
     VERSION,
     Bound,
-    InvalidMessage,
+    InvalidNegentropy,
     Mode,
     Range,
     decode_ranges,
@@ -29,17 +30,18 @@ from farthing.nostr.negentropy.wire import (
 BUCKETS = 16
 ID_LIST_BELOW = 2 * BUCKETS
 MIN_FRAME_LIMIT = 4096
-# Room for what may follow once a message is full: the bounds of a cut id list and the fingerprint
-# of the rest.
+# Octets that stay free in a full message: for the bounds of a cut id list, and the fingerprint of
+# the rest.
 FRAME_RESERVE = 200
 
 _EMPTY = SealedVector(b"").fingerprint(0, 0)
 
 
 class Reconciled(NamedTuple):
-    """What one message taught the initiator, and its next message or None when it is done.
+    """The ids that one message has shown to the initiator, and the initiator's next message. No
+    message means that it is done.
 
-    With a frame limit an id can come up in more than one message; the answer is the union.
+    With a frame limit, an id can appear in several messages. The result is the union of all.
     """
 
     message: bytes | None
@@ -75,7 +77,7 @@ class Initiator(_Side):
 
     def reconcile(self, message: bytes) -> Reconciled:
         if decode_version(message) != VERSION:
-            raise InvalidMessage(f"responder speaks protocol version {message[0] & 0x0F}")
+            raise InvalidNegentropy(f"responder speaks protocol version {message[0] & 0x0F}")
         answer = _Comparison(self.items, self.frame_limit)
         reply = answer.to(message)
         return Reconciled(reply if len(reply) > 1 else None, answer.have, answer.need)
@@ -101,13 +103,14 @@ class _Answer:
                 self._write(encode_ranges([self._rest(rest)], self._bound), INFINITY)
                 break
             lower = upper
-        # What the cut leaves unanswered is checked all the same: a message is valid or it is not.
+        # Ranges after the cut get no answer, but are checked too: an invalid message is refused as
+        # a whole.
         for _ in ranges:
             pass
         return bytes(self._written)
 
     def _answer(self, asked: Range, lower: int, upper: int) -> int | None:
-        """Answers one range; returns where the rest begins when the message is full."""
+        """Answer one range. If the message is full, return the bound at which the rest begins."""
         match asked.mode:
             case Mode.SKIP:
                 self._skip(asked.upper)
@@ -123,15 +126,16 @@ class _Answer:
             return None
         split = self._encode(*_split(self._items, lower, upper, asked.upper))
         if self._is_full(len(split)):
-            # The reference leaves the range at hand out of the fingerprint of the rest: where the
-            # peer holds something here the two still differ. Where it holds nothing they could
-            # agree, and our items here would never be told, so for once the range goes in.
+            # The reference implementation leaves the current range out of the fingerprint of the
+            # rest. If the peer has items in this range, the fingerprints still differ. If the peer
+            # has none, the fingerprints could be equal, and our items in this range would never be
+            # sent. So in this case the fingerprint includes the range.
             return lower if asked.payload == _EMPTY else upper
         self._write(split, asked.upper)
         return None
 
     def _list(self, asked: Range, lower: int, upper: int) -> int | None:
-        """Lists our ids, as many as there is room for; which of them are news is for the peer."""
+        """List our ids, as many as fit. The peer finds out which of them it lacks."""
         bound = asked.upper
         fitting = (self._full - len(self._written)) // ID_SIZE + 1
         if upper - lower > fitting:
@@ -160,7 +164,8 @@ class _Answer:
 
 
 class _Comparison(_Answer):
-    """The initiator's answer to one message: an id list settles its range instead of asking on."""
+    """The initiator's answer to one message. An id list settles its range, so no further question
+    follows."""
 
     def __init__(self, items: SealedVector, frame_limit: int) -> None:
         super().__init__(items, frame_limit)
@@ -180,7 +185,8 @@ def _each_id(ids: bytes) -> Iterator[bytes]:
 
 
 def _split(items: SealedVector, lower: int, upper: int, bound: Bound) -> Iterator[Range]:
-    """A range that differs: its ids if they are few, else fingerprints of its parts."""
+    """The answer for a range that differs: its ids if they are few, otherwise fingerprints of its
+    parts."""
     if upper - lower < ID_LIST_BELOW:
         yield Range(bound, Mode.ID_LIST, items.ids(lower, upper))
         return

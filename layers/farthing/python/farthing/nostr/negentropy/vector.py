@@ -1,7 +1,7 @@
 """A sealed set of (timestamp, id) items, sorted once, that fingerprints any range in constant time.
 
-Items are held as one run of 40-byte records (big-endian timestamp, id), which sort bytewise, take
-40 MB a million and are their own snapshot.
+The items are one sequence of 40-byte records (big-endian timestamp, id). Records sort bytewise, a
+million take 40 MB, and the sequence itself serves as the snapshot.
 """
 
 import struct
@@ -22,7 +22,7 @@ from farthing.nostr.negentropy.wire import (
     encode_varint,
 )
 
-# A fingerprint adds at most two part blocks of ids to two stored sums.
+# To compute a fingerprint, the ids of at most two partial blocks are added to two stored sums.
 BLOCK = 32
 _BATCH = 1024
 _ITEM = "Q32s"
@@ -49,7 +49,7 @@ class SealedVector:
             raise InvalidItems("timestamp is not below infinity")
         self._records = records
         self._size = len(records) // RECORD_SIZE
-        # Sums are left to grow past 256 bits: reducing each would cost more than the few bits.
+        # Sums may grow beyond 256 bits: reducing each would cost more than the few extra bits.
         self._sums = list(accumulate(map(_sum, _blocks(_ID, records)), initial=0))
 
     @classmethod
@@ -59,7 +59,7 @@ class SealedVector:
 
     @classmethod
     def seal_records(cls, records: bytearray) -> Self:
-        """The same of packed items, each 8 bytes of big-endian timestamp and the id."""
+        """The vector of packed items: each has 8 bytes of big-endian timestamp, and the id."""
         if not _ascending(records):
             _sort(records)
         return cls(bytes(records))
@@ -69,7 +69,7 @@ class SealedVector:
         return cls(snapshot)
 
     def to_bytes(self) -> bytes:
-        """A snapshot from which another process can go on with the session."""
+        """A snapshot with which another process can continue the session."""
         return self._records
 
     def __len__(self) -> int:
@@ -79,12 +79,12 @@ class SealedVector:
         return self._records[index * RECORD_SIZE : (index + 1) * RECORD_SIZE]
 
     def ids(self, lower: int, upper: int) -> bytes:
-        """The ids of a range, one after the other."""
+        """The ids of a range, concatenated."""
         return b"".join(chain.from_iterable(_blocks(_ID, self._slice(lower, upper))))
 
     def lower_bound(self, bound: Bound, start: int = 0) -> int:
-        """Index, from `start` on, of the first item not below the bound."""
-        # A peer that sends very many ranges sends mostly empty ones.
+        """The index of the first item from `start` on that is not below the bound."""
+        # If a peer sends very many ranges, most of them are empty.
         if start == self._size or bound <= self.record(start):
             return start
         return bisect_left(range(self._size), bound, start, key=self.record)
@@ -104,7 +104,7 @@ class SealedVector:
 
 
 def _blocks(field: str, records: bytes | bytearray) -> Iterator[tuple[bytes, ...]]:
-    """One field of every record, unpacked a block at a time: far cheaper than one by one."""
+    """One field of every record, unpacked block by block, which is far faster than one by one."""
     count, rest = divmod(len(records) // RECORD_SIZE, BLOCK)
     whole = count * BLOCK * RECORD_SIZE
     view = memoryview(records)
@@ -136,7 +136,7 @@ def _pack(items: Iterable[tuple[int, bytes]]) -> bytearray:
 
 
 def _pack_batch(items: list[tuple[int, bytes]]) -> bytes:
-    # `32s` would cut or pad an id of another length without a word.
+    # `32s` would silently cut or pad an id of another length.
     if any(len(event_id) != ID_SIZE for _, event_id in items):
         raise InvalidItems("id is not 32 bytes")
     try:
@@ -147,11 +147,12 @@ def _pack_batch(items: list[tuple[int, bytes]]) -> bytes:
 
 def _sort(packed: bytearray) -> None:
     records = list(chain.from_iterable(_blocks(_RECORD, packed)))
-    # Newest first then sorts in one pass, whatever the order of ids within a timestamp.
+    # Items that come newest first are then sorted in one pass, in whatever order ids of one
+    # timestamp are.
     if records[0] > records[-1]:
         records.reverse()
     records.sort()
-    # Joined all at once, a million records would take another 120 MB.
+    # Joining a million records at once would need another 120 MB.
     for start in range(0, len(records), _BATCH):
         batch = b"".join(records[start : start + _BATCH])
         packed[start * RECORD_SIZE : start * RECORD_SIZE + len(batch)] = batch

@@ -1,7 +1,7 @@
 """The negentropy wire format: varints, bounds and ranges, decoded strictly.
 
-A bound is kept as 8 bytes of big-endian timestamp followed by its id prefix, so that bounds and
-the records of a sealed vector compare bytewise.
+A bound is 8 bytes of big-endian timestamp, then the id prefix. So bounds and the records of a
+sealed vector can be compared bytewise.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,8 +24,8 @@ START: Bound = bytes(TIMESTAMP_SIZE)
 INFINITY: Bound = MAX_U64.to_bytes(TIMESTAMP_SIZE, "big")
 
 
-class InvalidMessage(ValueError):
-    """The peer's message is not negentropy V1."""
+class InvalidNegentropy(ValueError):
+    """The peer's message is not valid negentropy V1."""
 
 
 class Mode(IntEnum):
@@ -35,14 +35,15 @@ class Mode(IntEnum):
 
 
 class Range(NamedTuple):
-    """From the upper bound of the range before it to `upper`, exclusive."""
+    """A range from the upper bound of the range before it up to `upper`, exclusive."""
 
     upper: Bound
     mode: Mode
-    payload: bytes = b""  # a fingerprint, or the ids of a list one after the other
+    payload: bytes = b""  # a fingerprint, or the concatenated ids of a list
 
 
-# Looking a mode up is several times cheaper than calling the enum, and a message has many ranges.
+# A look-up in this table is several times faster than calling the enum, and a message has many
+# ranges.
 _MODES = tuple(Mode)
 
 
@@ -54,7 +55,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(message: bytes, at: int) -> tuple[int, int]:
-    """The value at `at`, and where the next field starts."""
+    """The value at `at`, and the start of the next field."""
     if at < len(message) and message[at] < 0x80:  # most are one byte, and there may be millions
         return message[at], at + 1
     value = 0
@@ -65,8 +66,8 @@ def decode_varint(message: bytes, at: int) -> tuple[int, int]:
                 break
             return value, at + offset
     if len(message) - at < MAX_VARINT_SIZE:
-        raise InvalidMessage("message ends inside a varint")
-    raise InvalidMessage("varint does not fit 64 bits")
+        raise InvalidNegentropy("message ends inside a varint")
+    raise InvalidNegentropy("varint does not fit 64 bits")
 
 
 def timestamp_of(bound: Bound) -> int:
@@ -92,19 +93,19 @@ def decode_bound(message: bytes, at: int, previous: Bound) -> tuple[Bound, int]:
     distance, at = decode_varint(message, at)
     timestamp = timestamp_of(previous) + distance - 1 if distance else MAX_U64
     if timestamp > MAX_U64:
-        raise InvalidMessage("timestamp of a bound does not fit 64 bits")
+        raise InvalidNegentropy("timestamp of a bound does not fit 64 bits")
     length, at = decode_varint(message, at)
     if length > ID_SIZE:
-        raise InvalidMessage("id prefix of a bound is longer than an id")
+        raise InvalidNegentropy("id prefix of a bound is longer than an id")
     prefix, at = _take(message, at, length)
     bound = timestamp.to_bytes(TIMESTAMP_SIZE, "big") + prefix
     if bound < previous and _padded(bound) < _padded(previous):
-        raise InvalidMessage("bounds are out of order")
+        raise InvalidNegentropy("bounds are out of order")
     return bound, at
 
 
 def encode_ranges(ranges: Iterable[Range], previous: Bound) -> bytes:
-    """Ranges as they follow a range that ended at `previous`."""
+    """The octets of ranges that follow a range that ended at `previous`."""
     encoded = bytearray()
     for upper, mode, payload in ranges:
         encoded += encode_bound(upper, previous)
@@ -117,30 +118,30 @@ def encode_ranges(ranges: Iterable[Range], previous: Bound) -> bytes:
 
 
 def decode_ranges(message: bytes) -> Iterator[Range]:
-    """The ranges behind the version byte, one at a time: a message may hold millions."""
+    """The ranges after the version byte, one at a time: a message may have millions."""
     at, previous = 1, START
     while at < len(message):
         upper, at = decode_bound(message, at, previous)
         mode, at = _decode_mode(message, at)
         payload, at = _decode_payload(message, at, mode)
-        # The fingerprint that closes a cut message may follow an id list that ran to infinity.
+        # In a cut message, the last fingerprint may follow an id list up to infinity.
         closing = mode is Mode.FINGERPRINT and at == len(message)
         if previous.startswith(INFINITY) and not closing:
-            raise InvalidMessage("ranges go on after infinity")
+            raise InvalidNegentropy("ranges go on after infinity")
         yield Range(upper, mode, payload)
         previous = upper
 
 
 def decode_version(message: bytes) -> int:
     if not message or message[0] not in VERSIONS:
-        raise InvalidMessage("message does not start with a protocol version")
+        raise InvalidNegentropy("message does not start with a protocol version")
     return message[0]
 
 
 def _decode_mode(message: bytes, at: int) -> tuple[Mode, int]:
     number, at = decode_varint(message, at)
     if number >= len(_MODES):
-        raise InvalidMessage(f"unknown mode {number}")
+        raise InvalidNegentropy(f"unknown mode {number}")
     return _MODES[number], at
 
 
@@ -155,7 +156,7 @@ def _decode_payload(message: bytes, at: int, mode: Mode) -> tuple[bytes, int]:
 
 def _take(message: bytes, at: int, size: int) -> tuple[bytes, int]:
     if size > len(message) - at:
-        raise InvalidMessage("message ends early")
+        raise InvalidNegentropy("message ends early")
     return message[at : at + size], at + size
 
 

@@ -1,5 +1,5 @@
-"""New Aether events to sockets: in the form that each subscription was opened in. This module loads
-quickly; what writes the frames is loaded with the first of them."""
+"""New Aether events to sockets: in the form in which each subscription was opened. This module
+loads quickly: the code that writes frames is imported with the first frame."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -34,4 +34,5 @@ AETHER_SOCKETS = Destination(
     lambda agent, places: agent.subscriptions.open_at(places),
     _deliver,
     in_parts=True,
+    opened_after=lambda subscription: subscription.after,
 )

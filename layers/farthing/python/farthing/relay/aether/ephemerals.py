@@ -1,7 +1,8 @@
 """Ephemeral Aether events: passed on once, and never stored.
 
 An id is remembered for as long as the event could be sent again: a minute before and after its own
-time. It stands in the ledger's table, so that it is claimed in the transaction that pays for it.
+time. The id is stored in the ledger's table, so that one transaction claims the id and pays for the
+event.
 """
 
 from farthing.aether.events import Event
@@ -15,6 +16,7 @@ from farthing.store.table import (
     EXPIRES,
     Absent,
     ConditionFailed,
+    Key,
     Put,
     Table,
     TransactionCancelled,
@@ -22,14 +24,22 @@ from farthing.store.table import (
 
 
 def claim_of(event: Event) -> Put:
-    """The write that claims the event's id; it fails for an id that was claimed before."""
+    """The write that claims the event's id. It fails if the id was claimed before."""
     expires = event.created_at // SECOND + EPHEMERAL_SECONDS + 2
-    key = f"{AETHER.prefix}ephemeral#{event.id}", "e"
-    return Put(Table.LEDGER, *key, {EXPIRES: expires}, Absent())
+    return Put(Table.LEDGER, *_key(event), {EXPIRES: expires}, Absent())
+
+
+def is_claimed(agent: Agent, event: Event) -> bool:
+    """Whether the event was passed on before."""
+    return agent.engine.get(Table.LEDGER, *_key(event)) is not None
+
+
+def _key(event: Event) -> Key:
+    return f"{AETHER.prefix}ephemeral#{event.id}", "e"
 
 
 def claim(agent: Agent, event: Event, payment: Payment | None) -> bool:
-    """Claim the id, and pay, in one transaction. False for an id that was claimed before; raises
+    """Claim the id and pay, in one transaction. False if the id was claimed before. Raises
     PaymentRefused."""
     write = claim_of(event)
     if payment is None or not payment.writes:

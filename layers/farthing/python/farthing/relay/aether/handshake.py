@@ -1,4 +1,4 @@
-"""HELLO and NOISE: what a connection agrees on, and its encryption.
+"""HELLO and NOISE: the negotiation of a connection, and its encryption.
 
 Each step is one call. The state in between is sealed in the connection's record.
 """
@@ -39,7 +39,7 @@ def hello(agent: Agent, connection: Connection, message: Message) -> Outgoing:
 
 
 def check_plain(agent: Agent, connection: Connection) -> None:
-    """Refuse a message that is not sealed where it ought to be."""
+    """Refuse a plain message on a connection that requires Noise."""
     required = connection.noise.is_required or agent.settings.aether_noise == noise.Policy.REQUIRED
     if required or connection.noise.stage == SESSION:
         raise InvalidMessage("expected a message inside noise")
@@ -74,7 +74,7 @@ def _advance(agent: Agent, connection: Connection, sealed: bytes) -> None:
 
 
 def unseal(agent: Agent, connection: Connection, message: Message) -> Message:
-    """The message inside NOISE, whose counter nobody can use again."""
+    """The message inside NOISE. Its counter is used up."""
     session = noise_keys.open_session(agent, connection.id, connection.noise.sealed)
     counter, inner = noise.unseal(session.receive_key, message.octets)
     if not noise_states(agent).take_counter(connection_key(connection.id), counter, agent.now):
@@ -86,5 +86,5 @@ def unseal(agent: Agent, connection: Connection, message: Message) -> Message:
 
 
 def sealed_channel(connection: Connection, message: Message) -> Channel:
-    """Answers to a message inside NOISE, and its subscriptions' events, go the same way."""
+    """The channel for answers to a message inside NOISE, and for events of its subscriptions."""
     return Channel(message.envelope, Format(connection.noise.format))

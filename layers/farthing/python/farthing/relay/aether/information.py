@@ -1,4 +1,4 @@
-"""What the relay information document says of Aether."""
+"""The part of the relay information document about Aether."""
 
 from typing import Any
 

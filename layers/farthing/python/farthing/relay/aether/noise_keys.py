@@ -1,5 +1,5 @@
-"""Noise states on their way into the sessions table and back: sealed by a key that follows from the
-owner's, and bound to their connection."""
+"""Sealing Noise states for the sessions table. The sealing key is derived from the owner's key, and
+each state is bound to its connection."""
 
 import secrets
 from typing import Final
@@ -12,7 +12,7 @@ from farthing.context import Agent
 from farthing.relay.aether.owner import owner_keys
 
 _NONCE: Final = 12
-# Whether a key stands behind the state.
+# Whether a key follows the state.
 _CLAIMED: Final = b"\x01"
 _UNCLAIMED: Final = b"\x00"
 
@@ -20,7 +20,7 @@ _UNCLAIMED: Final = b"\x00"
 def seal_handshake(
     agent: Agent, connection_id: str, state: Handshake, claimed: str | None
 ) -> bytes:
-    """With the key that the client has named in HELLO, if any."""
+    """Seal a handshake, with the key that the client has named in HELLO, if any."""
     octets = state.to_bytes()
     if claimed is not None:
         return _seal(agent, connection_id, _CLAIMED + octets + bytes.fromhex(claimed))
@@ -53,5 +53,5 @@ def _open(agent: Agent, connection_id: str, sealed: bytes) -> bytes:
     cipher = ChaCha20Poly1305(owner_keys(agent).state_key)
     try:
         return cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], connection_id.encode())
-    except InvalidTag:  # the owner's key has changed since
+    except InvalidTag:  # the owner's key has changed meanwhile
         raise NoiseRefused("noise: the session is lost, connect again") from None

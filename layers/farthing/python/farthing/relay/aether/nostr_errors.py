@@ -1,4 +1,4 @@
-"""Aether's error codes in the words of Nostr, for its clients."""
+"""Aether's error codes as Nostr prefixes, for Nostr clients."""
 
 from typing import Final
 

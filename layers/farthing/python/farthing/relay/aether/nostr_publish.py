@@ -1,4 +1,4 @@
-"""EVENT with an `event_id`: a Nostr client publishes an Aether event. The answer is Nostr's."""
+"""EVENT with an `event_id`: a Nostr client publishes an Aether event. The answer is a Nostr OK."""
 
 from farthing.aether.errors import AetherError
 from farthing.aether.messages import Publish

@@ -1,5 +1,5 @@
-"""REQ with filters that say `"aether": true`: a Nostr client reads Aether events, which are not
-translated. The errors are Nostr's."""
+"""REQ with filters that say `"aether": true`: a Nostr client reads Aether events, which keep their
+own form. Errors have the form of Nostr."""
 
 from farthing.aether.errors import AetherError
 from farthing.aether.gateway import parse_nostr_filters
@@ -14,7 +14,7 @@ from farthing.relay.opening import Overtaken
 
 
 def req(agent: Agent, caller: Caller, message: ClientMessage, subscription_id: str) -> str | None:
-    """Stored Aether events go out; what is returned is the EOSE."""
+    """Send stored Aether events. Returns the EOSE."""
     given = message.parts[1:]
     if len(given) > agent.settings.max_filters:
         raise Refused(Prefix.INVALID, f"more than {agent.settings.max_filters} filters")

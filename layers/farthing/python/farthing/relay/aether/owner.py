@@ -1,7 +1,7 @@
 """The agent's own keys in Aether, all derived from the owner's Nostr key.
 
-A process that must not hold the owner's key is given what is derived from it: the public keys, or
-those that encrypted sockets and quotes take as well.
+A process that must not hold the owner's key gets derived keys: the public keys alone, or also the
+secret keys for encrypted sockets and quotes.
 """
 
 import hmac
@@ -20,8 +20,8 @@ _STATE_LABEL: Final = b"farthing/noise-state/v1"
 class OwnerKeys:
     pubkey: str
     noise_pubkey: str
-    # Noise's static key, the key that seals what is kept of its sessions, and the key of quotes;
-    # empty in a process that knows the public keys only.
+    # Noise's static key, the key that seals stored Noise states, and the key of quotes; empty in a
+    # process that has only the public keys.
     secrets: tuple[bytes, ...] = field(repr=False)
 
     @property
@@ -42,7 +42,7 @@ class OwnerKeys:
         return self.secrets[number]
 
     def write(self, *, public: bool) -> str:
-        """As `FARTHING_DERIVED_KEYS` has them."""
+        """The keys in the form of `FARTHING_DERIVED_KEYS`."""
         secrets = () if public else (each.hex() for each in self.secrets)
         return ",".join((self.pubkey, self.noise_pubkey, *secrets))
 

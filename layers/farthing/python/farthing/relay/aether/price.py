@@ -1,4 +1,4 @@
-"""What an Aether event costs here, and the quote for it."""
+"""The price of storing an Aether event, and its quote."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from farthing.relay.offers import offer
 
 
 class Unpayable(Exception):
-    """No packet has room for the event, and nothing else pays for it."""
+    """The event is too large for a packet, and there is no other way to pay for it."""
 
 
 def price_of(agent: Agent, event: Event) -> int:
-    """Only the owner's own key writes for free whatever the prices are."""
+    """The price of an event. Only the owner's key always writes for free."""
     tariff = agent.settings.aether_tariff
     if not tariff.may_charge(event.kind) or event.pubkey == owner_keys(agent).pubkey:
         return 0
@@ -27,7 +27,9 @@ def price_of(agent: Agent, event: Event) -> int:
 def encoded_size(event: Event) -> int:
     try:
         return len(toon.dumps(event))
-    except NotEncodable:  # no way to send it; its JSON comes near enough to name a price
+    except (
+        NotEncodable
+    ):  # the event cannot be sent as TOON; the size of its JSON is close enough for a price
         return len(event.to_json().encode())
 
 

@@ -1,7 +1,7 @@
 """PUBLISH: check an Aether event, see that it may be written without payment, and store it.
 
-Every door but ILP leads here: sockets, HTTP, the Nostr gateway. The order of checks is shape,
-policy, id, weak key, signature, price.
+Every event that does not come by ILP is published here: from sockets, HTTP and the Nostr gateway.
+The order of checks is shape, policy, id, weak key, signature, price.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +15,7 @@ from farthing.aether.errors import (
     CapabilityRefused,
     Code,
     InvalidEvent,
+    TooLarge,
     ValidationFailed,
 )
 from farthing.aether.events import Event, Policy, check, parse_event
@@ -35,16 +36,12 @@ ACCEPTED: Final = "accepted"
 DUPLICATE: Final = "duplicate"
 
 
-class TooLarge(AetherError):
-    code: ClassVar[Code] = Code.TOO_LARGE
-
-
 class Superseded(ValidationFailed):
     """A newer version of the event's address is stored."""
 
 
 class PaymentRequired(AetherError):
-    """Storing the event costs money; the quote says how much, and where to pay."""
+    """Storing the event costs money. The quote has the price and the address for the payment."""
 
     code: ClassVar[Code] = Code.PAYMENT_REQUIRED
 
@@ -63,9 +60,9 @@ class Accepted:
 def publish(
     agent: Agent, message: Publish, *, ip: str | None, beside: Callable[[], Any] = lambda: None
 ) -> Accepted:
-    """Store an event that came without a payment. Raises AetherError for one that is refused.
+    """Store an event that came without a payment. Raises AetherError if the event is refused.
 
-    `beside` runs next to the first round trip; if it raises, nothing is stored.
+    `beside` runs in parallel with the first request to the store. If it raises, nothing is stored.
     """
     try:
         event = read_event(agent, message.event)
@@ -80,14 +77,14 @@ def publish(
 
 
 def read_event(agent: Agent, value: object) -> Event:
-    """The event, all checks but the price passed."""
+    """The event, after all checks but the price."""
     event = parse_event(value, max_tags=agent.settings.max_event_tags)
     check(event, event_policies(agent))
     return event
 
 
 def event_policies(agent: Agent) -> tuple[Policy, ...]:
-    """The document's policies and the operator's, at this moment."""
+    """The policies of the specification and of the operator, at this moment."""
     settings = agent.settings
     return (
         _not_too_large(settings.max_content_length),
@@ -115,31 +112,37 @@ def _not_blocked(blocked: frozenset[str]) -> Policy:
 def _store(
     agent: Agent, event: Event, capability: object, ip: str | None, beside: Callable[[], Any]
 ) -> Accepted:
-    store = agent.kept(AETHER).events
     try:
         payment = _payment(agent, event, capability, ip)
         if event.keeping is Keeping.EPHEMERAL:
             beside()
             return _pass_on(agent, event, payment)
-        return _answer(event, store.save(event, beside=beside, payment=payment))
+        return _answer(event, agent.kept(AETHER).events.save(event, beside=beside, payment=payment))
     except (PaymentRequired, PaymentRefused, CapabilityRefused) as refused:
-        # What is stored already costs nothing, whoever sends it again.
-        if event.keeping is not Keeping.EPHEMERAL and store.get(event.id) is not None:
+        # An event that was accepted and is sent again costs nothing, whoever sends it.
+        if _was_accepted(agent, event):
             return Accepted(event.id, DUPLICATE)
         if isinstance(refused, PaymentRefused):
             raise CapabilityRefused("a token is revoked or used up") from None
         raise
 
 
+def _was_accepted(agent: Agent, event: Event) -> bool:
+    if event.keeping is Keeping.EPHEMERAL:
+        return ephemerals.is_claimed(agent, event)
+    return agent.kept(AETHER).events.get(event.id) is not None
+
+
 def _payment(agent: Agent, event: Event, capability: object, ip: str | None) -> Payment | None:
-    """What pays for the event: nothing if it is free, or one use of each token of a chain."""
+    """The payment for the event: none if it is free, or one use of each token of a chain."""
     if capability is not None:
         grant = check_chain(
             capability, owner=owner_keys(agent).pubkey, author=event.pubkey, kind=event.kind,
             now_ns=agent.now_ns, ip=ip,
         )  # fmt: skip
         capabilities = agent.part(capabilities_of)
-        # Looked at before anything is written: what is used up must not cost a write each time.
+        # Tokens are checked before anything is written: a used-up token must not cost us a write
+        # each time.
         refusal = capabilities.refusal(grant.uses)
         if refusal is not None:
             raise CapabilityRefused(refusal)
@@ -173,7 +176,7 @@ def _answer(event: Event, outcome: Outcome) -> Accepted:
 
 
 def quote(agent: Agent, value: object) -> dict[str, Any]:
-    """The quote for an event that nobody has paid for yet."""
+    """The quote for an event that is not paid for yet."""
     try:
         return quote_event(agent, read_event(agent, value))
     except (InvalidEvent, ValidationFailed, TooLarge, Unpayable) as error:

@@ -1,23 +1,25 @@
-"""The way of one Aether frame: read it, count it, let its verb answer, and turn every failure into
+"""The handling of one Aether frame: read it, count it, call its verb, and turn every failure into
 an ERROR."""
 
 import logging
+from dataclasses import dataclass
 from typing import Final
 
 from farthing.aether import messages
-from farthing.aether.errors import AetherError, Code, InvalidMessage, NotAether
+from farthing.aether.errors import AetherError, Code, InvalidMessage, NotAether, TooLarge
 from farthing.aether.frames import MessageType
-from farthing.aether.messages import Envelope, Format, Message, Outgoing
+from farthing.aether.messages import Envelope, Format, Message, Outgoing, Publish
 from farthing.context import Agent
 from farthing.nostr.messages import Prefix, Refused
 from farthing.ports.connections import NumberedFrame
 from farthing.ports.meter import Metric
 from farthing.relay.aether import handshake
 from farthing.relay.aether.channel import ID_PREFIX, Channel
-from farthing.relay.aether.publish import PaymentRequired, TooLarge, publish
+from farthing.relay.aether.publish import PaymentRequired, publish
 from farthing.relay.aether.subscribe import subscribe, unsubscribe
 from farthing.relay.caller import Caller
 from farthing.relay.opening import Overtaken, TooManySubscriptions
+from farthing.relay.refusals import note_refusal
 from farthing.relay.socket_delivery import settle_deliveries
 from farthing.store.noise_states import SESSION
 from farthing.store.sessions import Connection
@@ -29,45 +31,57 @@ _JSON_TEXT: Final = Envelope(Format.JSON)
 
 
 def receive(agent: Agent, caller: Caller, frame: str | bytes) -> str | bytes | None:
-    """Handle a frame; what is returned is sent last. Raises NotAether for a frame that is none, on
-    a connection that is not marked."""
+    """Handle a frame. The returned frame is sent last. Raises NotAether for a frame that is not
+    Aether, on a connection that is not marked as Aether."""
     caller.speaks_nostr = False
     return _Answering(agent, caller).answer(frame)
 
 
 def refuse_nostr(agent: Agent) -> str | bytes:
-    """The answer to a frame of Nostr's on a connection that is marked as Aether."""
+    """The answer to a Nostr frame on a connection that is marked as Aether."""
     agent.meter.count(Metric.EVENTS_REFUSED)
     problem = messages.error(Code.INVALID_MESSAGE, "expected an Aether message")
     return messages.write(problem, _JSON_TEXT)
 
 
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What an error must name, even if the rest of the message is invalid."""
+
+    event_id: str | None = None
+    sub_id: str | None = None
+
+    def error(self, code: Code, text: str) -> Outgoing:
+        return messages.error(code, text, event_id=self.event_id, sub_id=self.sub_id)
+
+
 class _Answering:
-    """One frame of one caller. The channel is known better and better on the way."""
+    """One frame of one caller. Reading the frame and the connection determines the channel step by
+    step."""
 
     def __init__(self, agent: Agent, caller: Caller) -> None:
         self._agent = agent
         self._caller = caller
         self._channel = Channel(_JSON_TEXT)
+        self._about = _Subject()
 
     def answer(self, frame: str | bytes) -> str | bytes | None:
         self._channel = Channel(_envelope_of(frame))
         try:
             reply = self._read_and_serve(frame)
         except NotAether:
-            if not self._caller.arrive().is_aether:
+            if not self._caller.visit().is_aether:
                 raise
-            if isinstance(frame, str):  # of unknown format: all can read JSON
+            if isinstance(frame, str):  # the format is unknown, and every client can read JSON
                 self._channel = Channel(_JSON_TEXT)
             reply = messages.error(Code.INVALID_MESSAGE, "expected an Aether message")
         return None if reply is None else self._send(reply)
 
     def _read_and_serve(self, frame: str | bytes) -> Outgoing | None:
-        sub_id = None
         try:
             message = messages.read(frame)
             self._channel = Channel(message.envelope)
-            sub_id = _claimed_sub_id(message)
+            self._about = _subject_of(message)
             self._check_length(frame)
             reply = self._serve(message)
         except Overtaken:
@@ -75,34 +89,42 @@ class _Answering:
         except NotAether:
             raise
         except PaymentRequired as error:
+            self._note(error)
             reply = messages.error(
                 error.code, str(error), event_id=error.event_id, quote=error.quote
             )
         except AetherError as error:
-            error.sub_id = error.sub_id or (None if error.event_id else sub_id)
+            self._note(error)
+            error.event_id = error.event_id or self._about.event_id
+            error.sub_id = error.sub_id or (None if error.event_id else self._about.sub_id)
             reply = messages.error_for(error)
         except Refused as refused:
-            reply = messages.error(_code_of(refused), str(refused), sub_id=sub_id)
+            self._note(refused)
+            reply = self._about.error(_code_of(refused), str(refused))
         except Contended as error:
-            reply = messages.error(Code.INTERNAL, f"{error}, try again", sub_id=sub_id)
+            reply = self._about.error(Code.INTERNAL, f"{error}, try again")
         except Exception:
-            log.exception("an Aether message failed")
+            log.exception("an Aether message could not be handled")
             self._agent.meter.count(Metric.INTERNAL_ERRORS)
-            reply = messages.error(Code.INTERNAL, "internal error, try again", sub_id=sub_id)
+            reply = self._about.error(Code.INTERNAL, "internal error, try again")
         return self._counted(reply)
 
+    def _note(self, refusal: Exception) -> None:
+        about, client = self._about.event_id, self._caller.ip
+        note_refusal(self._agent, "Aether message", str(refusal), event=about, client=client)
+
     def _counted(self, reply: Outgoing | None) -> Outgoing | None:
-        """See that the message is counted, even where it was refused early. The challenge of Nostr
-        waits for the first message of Nostr's."""
+        """Count the message, even if it was refused early. Nostr's challenge is sent with the first
+        Nostr message, not here."""
         try:
             connection = self._caller.arrive()
             if connection.messages == 1 and not connection.is_aether:
                 sessions = self._agent.sessions
                 sessions.put_off_greeting(connection.id, is_ungreeted=True)
         except Refused:
-            pass  # the message has its answer
+            pass  # the message already has its answer
         except Exception:
-            log.exception("could not count")
+            log.exception("an Aether message could not be counted")
         return reply
 
     def _check_length(self, frame: str | bytes) -> None:
@@ -114,19 +136,24 @@ class _Answering:
         if message.type is MessageType.HELLO:
             return handshake.hello(self._agent, self._caller.arrive(), message)
         if message.type is MessageType.NOISE:
-            return self._serve_noise(self._caller.arrive(), message)
+            return self._serve_noise(message)
         return self._serve_inner(message, sealed=False)
 
-    def _serve_noise(self, connection: Connection, message: Message) -> Outgoing | None:
+    def _serve_noise(self, message: Message) -> Outgoing | None:
+        connection = self._caller.visit()
+        if connection.noise.stage == SESSION:  # every answer is sealed, also that of a fast sender
+            self._channel = handshake.sealed_channel(connection, message)
+        self._caller.arrive()
         if connection.noise.stage < SESSION:
             answer = handshake.shake_hands(self._agent, connection, message)
             if answer is not None:
                 return answer
-            # The stage has moved, and with it the way of the answer.
+            # The handshake has advanced, and this changes the form of the answer.
             self._channel = handshake.sealed_channel(connection, message)
             return messages.ack()
-        self._channel = handshake.sealed_channel(connection, message)
-        return self._serve_inner(handshake.unseal(self._agent, connection, message), sealed=True)
+        inner = handshake.unseal(self._agent, connection, message)
+        self._about = _subject_of(inner)
+        return self._serve_inner(inner, sealed=True)
 
     def _serve_inner(self, message: Message, *, sealed: bool) -> Outgoing | None:
         match message.type:
@@ -168,8 +195,8 @@ class _Answering:
         return messages.ack(sub_id=wanted.sub_id) if listens else None
 
     def _send(self, reply: Outgoing) -> str | bytes | None:
-        """A plain reply travels back as the answer to the call, a sealed one as a frame that gets
-        its number when it is sent."""
+        """A plain reply is returned as the answer to the call. A sealed reply is posted as a frame,
+        and gets its number when it is sent."""
         frame = self._channel.frame(self._agent, self._caller.connection_id, reply)
         if not isinstance(frame, NumberedFrame):
             return frame
@@ -180,19 +207,20 @@ class _Answering:
 
 
 def _envelope_of(frame: str | bytes) -> Envelope:
-    """How a frame seems to have come, before it is read."""
+    """The probable envelope of a frame, before it is read."""
     if isinstance(frame, str):
         json = frame.lstrip()[:1] == "{"
         return Envelope(Format.JSON if json else Format.FLATBUFFERS)
     return Envelope(Format.JSON if frame[:1] == b"{" else Format.FLATBUFFERS, binary=True)
 
 
-def _claimed_sub_id(message: Message) -> str | None:
-    """What an error is addressed to, even where the rest makes no sense."""
+def _subject_of(message: Message) -> _Subject:
+    if message.type is MessageType.PUBLISH:
+        return _Subject(event_id=Publish(message.body.get("event")).event_id)
     try:
-        return messages.parse_sub_id(message.body)
+        return _Subject(sub_id=messages.parse_sub_id(message.body))
     except InvalidMessage:
-        return None
+        return _Subject()
 
 
 def _code_of(refused: Refused) -> Code:

@@ -1,8 +1,8 @@
 """Outgoing frames of a Noise session, sealed when they are sent.
 
-The number of a frame is taken at that moment. Where frames wait in a queue, as on one machine, the
-numbers so go out in order. In the cloud several containers may send at once: then each has its own
-numbers, and clients take them out of order.
+A frame gets its number at the moment of sending. So if frames wait in a queue, as on one machine,
+their numbers go out in order. In the cloud several containers may send at once: then each has its
+own numbers, and clients take them out of order.
 """
 
 from farthing.aether import messages, noise
@@ -31,7 +31,7 @@ class SealedFrame(NumberedFrame):
         self._connection_id = connection_id
         self._octets = octets
         self._envelope = envelope
-        # As text a frame takes up to twice its octets.
+        # As text, a frame needs up to twice its octets.
         self.size = (len(octets) if envelope.binary else 2 * len(octets)) + _OVERHEAD
 
     def write(self) -> str | bytes | None:
@@ -42,6 +42,6 @@ class SealedFrame(NumberedFrame):
         try:
             session = open_session(self._agent, self._connection_id, sealed)
             payload = noise.seal(session.send_key, number, self._octets)
-        except noise.NoiseRefused:  # its keys are lost, or its numbers have run out
+        except noise.NoiseRefused:  # the session's keys are lost, or its numbers have run out
             return None
         return messages.write(messages.noise_message(payload), self._envelope)

@@ -1,5 +1,5 @@
-"""Subscriptions by HTTP, and reading the log for them. Ephemeral events are in no log, and so in no
-stream."""
+"""Subscriptions by HTTP, and reading the log for them. Ephemeral events are not in the log, so
+streams never have them."""
 
 import secrets
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 from farthing.aether.errors import AetherError, Code, InvalidMessage
 from farthing.aether.filters import Filter, parse_filter
 from farthing.aether.gateway import parse_post_subscription, subscription_id
+from farthing.aether.messages import MAX_SUB_ID
 from farthing.context import Agent
 from farthing.relay.aether.subscribe import check_values
 from farthing.store.changes import Change
@@ -17,13 +18,13 @@ from farthing.store.http_subscriptions import HttpSubscription, HttpSubscription
 from farthing.store.spaces import AETHER
 from farthing.store.table import MAX_BATCH_GET
 
-# What one answer reads and holds at most: log entries, and characters of events.
+# The limits of one answer: log entries read, and characters of events.
 _MOST_ENTRIES: Final = 1000
 _MOST_CHARACTERS: Final = 1_000_000
 
 
 class SubscriptionTaken(InvalidMessage):
-    """Another subscription has the id that was asked for."""
+    """Another subscription has the requested id."""
 
 
 class SubscriptionNotFound(AetherError):
@@ -32,11 +33,11 @@ class SubscriptionNotFound(AetherError):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What the log has after some number."""
+    """A part of the log after some number."""
 
     events: Sequence[tuple[int, str]]  # numbers and JSON
-    end: int  # the log was read up to here
-    is_last: bool  # whether the log ended there
+    end: int  # number up to which the log was read
+    is_last: bool  # whether the log ends at that number
 
 
 def open_subscription(agent: Agent, body: object) -> str:
@@ -52,15 +53,20 @@ def open_subscription(agent: Agent, body: object) -> str:
 
 
 def close_subscription(agent: Agent, id: str) -> None:
-    if not id or not agent.part(_subscriptions).close(id):
+    if not _may_exist(id) or not agent.part(_subscriptions).close(id):
         raise SubscriptionNotFound("no such subscription")
 
 
 def find_subscription(agent: Agent, id: str) -> HttpSubscription:
-    found = agent.part(_subscriptions).read(id, agent.now) if id else None
+    found = agent.part(_subscriptions).read(id, agent.now) if _may_exist(id) else None
     if found is None:
         raise SubscriptionNotFound("no such subscription")
     return found
+
+
+def _may_exist(id: str) -> bool:
+    """Whether a subscription can have this id. A longer one is no key of the store either."""
+    return 1 <= len(id) <= MAX_SUB_ID
 
 
 def filters_of(subscription: HttpSubscription) -> tuple[Filter, ...]:
@@ -72,8 +78,8 @@ def _subscriptions(agent: Agent) -> HttpSubscriptions:
 
 
 def read_log(agent: Agent, filters: Sequence[Filter], after: int) -> Batch:
-    """The events that match, in the order of their numbers. One that was replaced or has expired
-    since is left out."""
+    """The matching events, in the order of their numbers. Events that were replaced or have expired
+    meanwhile are left out."""
     log = agent.kept(AETHER).changes
     last = log.last_number()
     if after >= last:
@@ -98,7 +104,7 @@ def read_log(agent: Agent, filters: Sequence[Filter], after: int) -> Batch:
 
 
 def _may_match(filter: Filter, entry: Change) -> bool:
-    """As far as an entry tells, without a look at the event."""
+    """Whether an entry's event may match, judged by the entry alone."""
     return (
         (filter.ids is None or entry.id in filter.ids)
         and (filter.kinds is None or entry.kind in filter.kinds)

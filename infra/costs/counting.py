@@ -1,8 +1,8 @@
-"""An engine around another one that counts what DynamoDB would bill and how long one would wait:
-requests, read and write units, and round trips one after another.
+"""An engine around another one that counts what DynamoDB would bill, and round trips one after
+another: requests, read and write units, and the waits.
 
-Items are sized as they are before and after each write, with reads that are not counted. Calls side
-by side run one after another here, so one flow at a time is measured.
+For the size of items before and after a write, the engine reads them, and does not count these
+reads. Parallel calls run one after another here, so measure one request at a time.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -48,7 +48,7 @@ class Cost:
 
 
 def units(size: int, unit: int) -> int:
-    """Whole units, and one at least."""
+    """Whole units, at least one."""
     return max(1, -(-size // unit))
 
 
@@ -59,7 +59,7 @@ def _place(write: TransactWrite) -> _Place:
 class CountingEngine:
     """See `table.Engine`."""
 
-    # What is counted is DynamoDB's cost, whatever is inside.
+    # DynamoDB's limits, because its costs are counted, whatever the inner engine is.
     max_transaction = MAX_TRANSACTION
     shards = CLOUD_SHARDS
 
@@ -74,13 +74,13 @@ class CountingEngine:
         return Cost(self._requests, self._read_units, self._write_units, self._round_trips)
 
     def reset(self) -> Cost:
-        """Back to nothing; returns what was counted so far."""
+        """Set all counts to 0. Returns the counts so far."""
         cost = self.snapshot()
         self._requests = self._read_units = self._write_units = self._round_trips = 0
         return cost
 
     def _wait(self, requests: int) -> None:
-        """Requests that go out together and are waited for once."""
+        """Count requests that go out together: one round trip for all of them."""
         self._requests += requests
         self._round_trips += 1 if requests else 0
 
@@ -109,7 +109,7 @@ class CountingEngine:
         return [self._count_page(*pair) for pair in zip(queries, pages, strict=True)]
 
     def _count_page(self, query: Query, page: Page) -> Page:
-        """A query is rounded up once, not for each item."""
+        """Count a page. A query is rounded up once, not for each item."""
         size = sum(_size((query.table, query.pk, row.sk), row.item) for row in page.rows)
         self._read_units += units(size, READ_UNIT)
         return page
@@ -131,7 +131,7 @@ class CountingEngine:
         self.inner.transact(writes)
 
     def _count_writes(self, writes: Sequence[TransactWrite], factor: int) -> None:
-        """The larger of the item before and after, whether or not the condition holds."""
+        """Count the larger of the item before and after, whether or not the condition holds."""
         before = self._standing(writes)
         for write in writes:
             place = _place(write)
@@ -150,7 +150,7 @@ class CountingEngine:
         }
 
     def together(self, *calls: Callable[[], T]) -> list[T]:
-        """As long as the longest of the calls."""
+        """Run the calls, and count the round trips of the longest one."""
         start = longest = self._round_trips
         results = []
         for call in calls:
