@@ -408,6 +408,17 @@ class TestOutbox:
         assert again.stream_position("fanout") == 3
         assert [change.sequence for change in again.stream_after(0, 10)] == [4, 5]
 
+    def test_after_a_restart_a_consumer_that_is_behind_gets_its_changes(
+        self, sqlite: SqliteEngine, reopened: Callable[[], SqliteEngine]
+    ) -> None:
+        """Even if one that has handled all of them was the first to ask."""
+        for n in range(3):
+            sqlite.write(Put(EVENTS, "p", str(n), {}))
+        sqlite.close()
+        again = reopened()
+        assert again.stream_after(3, 10) == []
+        assert [change.sk for change in again.stream_after(1, 10)] == ["1", "2"]
+
     def test_nothing_is_forgotten_before_all_have_seen_it(self, sqlite: SqliteEngine) -> None:
         for n in range(5):
             sqlite.write(Put(EVENTS, "p", str(n), {}))

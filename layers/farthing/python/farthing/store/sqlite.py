@@ -73,8 +73,8 @@ class SqliteEngine(SqliteReads):
         self.path = directory / "farthing.db"
         self._file: File = File(self.path, [t for t in Table if t not in VOLATILE])
         self._recalled_end = 0
-        # The last change that was read from the outbox, and the number that `OtherWriters.seen` had
-        # when it was last read to its end.
+        # The last change up to which the outbox was read, and the number that `OtherWriters.seen`
+        # had when it was last read to its end.
         self._streamed_end, self._streamed_seen = 0, -1
         self._positions: dict[str, int] = {}  # of consumers, since the start
         self._positions_wait = False  # for the next commit
@@ -188,8 +188,8 @@ class SqliteEngine(SqliteReads):
         seen = self._file.others.seen()
         limit -= len(recent)
         others = self._stream_from_file(last, limit)
-        if others:
-            self._streamed_end = max(self._streamed_end, others[-1].sequence)
+        # Also if there were none: consumers that are behind this one have changes to read.
+        self._streamed_end = max(self._streamed_end, others[-1].sequence if others else last)
         if len(others) < limit and self._file.others.can_tell:
             self._streamed_seen = seen
         return recent + others
