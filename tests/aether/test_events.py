@@ -351,7 +351,7 @@ TAGS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(TAGS, TEXT, st.integers(0, MAX_U64), st.integers(0, 65535))
 def test_ids_are_those_of_a_straightforward_encoder(
     tags: list[list[str]], content: str, created_at: int, kind: int
@@ -364,7 +364,7 @@ def test_ids_are_those_of_a_straightforward_encoder(
     verify(event)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.binary(max_size=40))
 def test_content_of_any_octets_comes_back(content: bytes) -> None:
     event = signed(content=content)
@@ -379,7 +379,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from([*GOOD, "content_b64"]), JUNK))
 def test_no_value_raises_anything_but_a_refusal(fields: dict[str, object]) -> None:
     for value in (fields, {**GOOD, **fields}):

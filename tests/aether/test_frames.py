@@ -84,7 +84,7 @@ def test_broken_frames_are_refused(name: str) -> None:
         frames.decode(struct.pack(">I", len(octets)) + octets)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(MessageType), st.binary(max_size=70), st.booleans())
 def test_what_we_write_the_library_reads(kind: MessageType, payload: bytes, prefixed: bool) -> None:
     frame = Frame(kind, payload, prefixed)
@@ -94,7 +94,7 @@ def test_what_we_write_the_library_reads(kind: MessageType, payload: bytes, pref
     assert library_decode(octets[4:] if prefixed else octets) == (kind, payload)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(MessageType), st.binary(max_size=70), st.booleans(), st.booleans())
 def test_what_the_library_writes_we_read(
     kind: MessageType, payload: bytes, force: bool, swap: bool
@@ -169,7 +169,7 @@ def test_every_number_of_a_frame_is_checked(numbers: dict[str, Any]) -> None:
         frames.decode(layout(**numbers))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data(), st.sampled_from(MessageType), st.binary(max_size=20))
 def test_what_we_read_the_library_reads_alike(
     data: st.DataObject, kind: MessageType, payload: bytes
@@ -186,7 +186,7 @@ def test_what_we_read_the_library_reads_alike(
     assert library_decode(bytes(octets)[4 * frame.prefixed :]) == (frame.type, frame.payload)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=80))
 def test_any_octets_are_a_frame_or_refused(octets: bytes) -> None:
     try:

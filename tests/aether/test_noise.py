@@ -166,7 +166,7 @@ def library(initiator: bool, static: bytes, prologue: bytes) -> NoiseConnection:
 KEY = st.binary(min_size=32, max_size=32)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(KEY, KEY, KEY, st.binary(max_size=50), st.booleans(), st.binary(max_size=300))
 def test_the_library_understands_us_and_we_it(
     our_static: bytes,

@@ -43,7 +43,7 @@ def test_events_of_the_vectors_are_read_back(name: str) -> None:
     assert toon.loads(toon.dumps(event)) == event
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(TAGS, TEXT | st.binary(max_size=20), st.integers(0, MAX_U64), st.integers(0, 65535))
 def test_every_event_comes_back(
     tags: list[list[str]], content: str | bytes, created_at: int, kind: int

@@ -82,7 +82,7 @@ class TestOwner:
 class TestDelivery:
     SECRET = st.integers(1, 2**128).map(lambda scalar: scalar.to_bytes(32, "big"))
 
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     @given(SECRET, SECRET, st.binary(max_size=50))
     def test_relay_and_subscriber_agree(self, relay: bytes, client: bytes, data: bytes) -> None:
         ours = delivery_fulfillment(relay, bytes.fromhex(public_key_of(client)), data)

@@ -146,7 +146,7 @@ async def read_by_the_general_server(octets: bytes) -> Read:
         connection.connection_lost(None)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     length=st.sampled_from([[("Content-Length", "3")], []]),
     headers=_HEADERS,

@@ -76,7 +76,7 @@ def find(condition: bytes, **changes):
 # author
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(SECRET, SECRET, st.binary(max_size=100))
 def test_payer_and_relay_agree_with_the_naive_curve(payer, relay, data) -> None:
     expected = naive_author_fulfillment(payer, relay, data)

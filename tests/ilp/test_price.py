@@ -58,7 +58,7 @@ def naive_price(tariff: dict[str, Any], event: Event) -> int:
     return max(by_size, (len(indexed) - tariff["free_tags"]) * tariff["price_per_tag"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tariffs(), st.sampled_from(KINDS), st.text(max_size=80), st.integers(0, 40))
 def test_every_price_is_the_same(
     tariff: dict[str, Any], kind: int, content: str, tags: int

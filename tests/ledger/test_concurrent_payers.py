@@ -119,9 +119,7 @@ def test_versions_of_one_address_at_once(agent: Agent) -> None:
     assert audit(agent).differences == []
 
 
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=24), st.integers(20, 120), st.data())
 def test_holds_and_payments_at_once_stay_within_any_limit(
     agent: Agent, amounts: list[int], limit: int, data: st.DataObject

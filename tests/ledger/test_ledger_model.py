@@ -155,9 +155,7 @@ def test_the_ledger_agrees_with_its_model_on_sqlite(tmp_path: Path) -> None:
             if hasattr(self, "engine"):
                 self.engine.close(flush=False)
 
-    run_state_machine_as_test(
-        OnSqlite, settings=settings(max_examples=40, stateful_step_count=25, deadline=None)
-    )
+    run_state_machine_as_test(OnSqlite, settings=settings(max_examples=40, stateful_step_count=25))
 
 
 def test_the_ledger_agrees_with_its_model_on_moto(moto_ledger: MotoLedger) -> None:
@@ -170,7 +168,6 @@ def test_the_ledger_agrees_with_its_model_on_moto(moto_ledger: MotoLedger) -> No
         settings=settings(
             max_examples=6,
             stateful_step_count=12,
-            deadline=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         ),

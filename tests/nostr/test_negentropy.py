@@ -214,7 +214,7 @@ def test_damaged_snapshot_is_refused(damage: Callable[[bytes], bytes]) -> None:
 # Whole sessions.
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from([0, 1, 31, 32, 33, 200, 1500]),
     st.sampled_from([0, 1, 20, 300]),
@@ -234,7 +234,7 @@ def test_two_sets_reconcile_exactly(
 
 # Sums of ids collide when ids share bytes and each side lacks some: {..1, ..4} and {..2, ..3} have
 # one fingerprint. With one set inside the other the counts differ, and no ids are too alike.
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 700),
     st.integers(0, 2**32),
@@ -253,7 +253,7 @@ def test_ids_that_share_31_bytes_reconcile(
     assert_reconciles(ours, theirs, limit, limit)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.sets(st.integers(0, 80)),
     st.sets(st.integers(0, 80)),
@@ -287,7 +287,7 @@ def test_nothing_is_lost_where_both_messages_are_full_at_the_same_range() -> Non
     assert_reconciles(ours, theirs, 4096, 4096)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32), st.sampled_from(["spread", "few"]), FRAME_LIMITS)
 def test_responder_rebuilt_from_its_snapshot_at_every_message_answers_the_same(
     seed: int, clock: str, limit: int

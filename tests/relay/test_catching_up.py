@@ -373,7 +373,7 @@ def test_a_page_that_our_own_limit_cuts_is_not_the_end_of_a_second(
     assert len(read) == sum(seconds)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seconds=st.lists(
         st.tuples(st.integers(0, 12), st.booleans(), st.sampled_from([1, 6, 7])), max_size=150

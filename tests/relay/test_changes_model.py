@@ -345,18 +345,14 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 def test_live_feeds_agree_with_their_model_on_sqlite() -> None:
     run_state_machine_as_test(
         lambda: ChangesModel(sqlite),
-        settings=settings(
-            max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=QUIET
-        ),
+        settings=settings(max_examples=60, stateful_step_count=25, suppress_health_check=QUIET),
     )
 
 
 def test_in_the_commits_of_one_machine() -> None:
     run_state_machine_as_test(
         OneCommitModel,
-        settings=settings(
-            max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=QUIET
-        ),
+        settings=settings(max_examples=60, stateful_step_count=25, suppress_health_check=QUIET),
     )
 
 
@@ -367,9 +363,7 @@ def test_live_feeds_agree_with_their_model_on_dynamodb(moto_tables: MotoTables) 
 
     run_state_machine_as_test(
         lambda: ChangesModel(moto),
-        settings=settings(
-            max_examples=6, stateful_step_count=10, deadline=None, suppress_health_check=QUIET
-        ),
+        settings=settings(max_examples=6, stateful_step_count=10, suppress_health_check=QUIET),
     )
 
 

@@ -112,7 +112,7 @@ STEPS = st.lists(st.tuples(ACTIONS, st.booleans()), min_size=12, max_size=12)
     filter=st.sampled_from(FILTERS),
     steps=STEPS,
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_answers_are_the_same_whatever_is_stored_in_between(
     seed: int, size: int, filter: Any, steps: list[tuple[list[tuple[str, int]], bool]]
 ) -> None:
@@ -140,7 +140,7 @@ def test_the_answers_are_the_same_whatever_is_stored_in_between(
 
 
 @given(seed=st.integers(0, 2**32), filter=st.sampled_from(FILTERS), when=st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_where_events_are_gone_it_is_the_same_answer_or_none(
     seed: int, filter: Any, when: int
 ) -> None:

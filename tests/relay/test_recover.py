@@ -42,7 +42,7 @@ def test_one_that_was_sent_again_since_came_when_it_came(agent: Agent, clock: Cl
     assert ids(agent, Period(START + 400, START + 600)) == set()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seconds=st.lists(st.integers(0, 50), max_size=30),
     period=st.tuples(st.integers(0, 50), st.integers(0, 50)),

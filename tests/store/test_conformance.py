@@ -580,7 +580,7 @@ class TestQueries:
         pages = engine.query_many([Query(POSTINGS, pk) for pk in pks])
         assert [page.rows[0].item["pk "] for page in pages] == pks
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(
         stored=st.sets(sort_keys, max_size=8),
         low=bounds,

@@ -34,7 +34,7 @@ near_hex = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.one_of(near_hex, hex_digits, st.text(max_size=90)), st.data())
 def test_a_bound_divides_packed_keys_as_it_divides_keys(bound: str, data: st.DataObject) -> None:
     some = [data.draw(hex_digits) for _ in range(3)]

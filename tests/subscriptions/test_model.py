@@ -260,7 +260,6 @@ def _run(examples: int, steps: int) -> None:
     of_size = settings(
         max_examples=examples,
         stateful_step_count=steps,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(SubscriptionModel, settings=of_size)
