@@ -24,7 +24,6 @@ from farthing.nostr.events import Event, InvalidEvent, parse_event, verify
 from farthing.nostr.kinds import Keeping, Kind
 from farthing.nostr.messages import Refused
 from farthing.ports.meter import Metric
-from farthing.relay.fan_out import fan_out
 from farthing.relay.policies import check_policies
 from farthing.relay.price import writes_free
 from farthing.store.events import EventRecord, EventStore, Outcome
@@ -119,6 +118,9 @@ class EventPurchase(Purchase, Generic[E]):
     def _pass_on(self) -> None:
         """An ephemeral event is paid for once and sent out once. A failed delivery to subscribers
         does not refuse the payment: the payment is committed."""
+        # Imported here, because few paid events are ephemeral, and the import is slow.
+        from farthing.relay.fan_out import fan_out
+
         try:
             fan_out(self.agent, [self.event], self.space)
         except Exception:
