@@ -38,9 +38,8 @@ class Options:
     source_format: Format = Format.JSONL
     hop_limit: int = 6
     max_fee: int = 1_000_000  # of one hop, and of one announced route
-    typical_amount: int = (
-        TYPICAL_AMOUNT  # of a packet, to compare fees that are a share of the amount
-    )
+    # The amount of a packet for which fees are compared that are a share of the amount.
+    typical_amount: int = TYPICAL_AMOUNT
     max_announcement_age: int = 7 * _DAY
     max_clock_skew: int = 15 * 60
     max_routes_per_peer: int = 1000

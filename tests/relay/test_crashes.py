@@ -8,7 +8,7 @@ import pytest
 from farthing.nostr.events import Event
 from farthing.nostr.filters import Filter
 from farthing.store.events import EventStore, Outcome, event_item
-from farthing.store.planner import Reader
+from farthing.store.reader import Reader
 from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Put, StoreError, Table

@@ -10,8 +10,9 @@ from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.filters import parse_filter
 from farthing.store.events import EventStore, Outcome, StoredEvent
-from farthing.store.planner import Reader, ScanTooLong, plan
+from farthing.store.planner import ScanTooLong, plan
 from farthing.store.postings import Lists
+from farthing.store.reader import Reader
 from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Engine

@@ -12,8 +12,9 @@ from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.relay.members import find_members
 from farthing.store.events import EventStore
 from farthing.store.memory import MemoryEngine
-from farthing.store.planner import Reader, ScanAllowance
+from farthing.store.planner import ScanAllowance
 from farthing.store.postings import id_in, records_of, sort_key
+from farthing.store.reader import Reader
 from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Engine, Item, Key, Table

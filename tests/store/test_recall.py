@@ -14,7 +14,8 @@ from farthing.nostr.filters import Filter, parse_filter
 from farthing.store.answers import PassedRecord, ReaderProcesses
 from farthing.store.events import EventStore
 from farthing.store.payment import BORROWED, Payment
-from farthing.store.planner import Reader, ScanAllowance, ScanTooLong, to_all
+from farthing.store.planner import ScanAllowance, ScanTooLong
+from farthing.store.reader import Reader, to_all
 from farthing.store.recall import Recall
 from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine

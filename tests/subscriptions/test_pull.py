@@ -347,7 +347,7 @@ def test_a_stranger_cannot_name_the_subscription_of_another(
     thief = Subscriber(agent, ALICE)
 
     close = Close("s1", Payment(), thief.metadata())
-    forged = replace(close, metadata=subscriber.metadata())
+    forged = close._replace(metadata=subscriber.metadata())
 
     assert refusal(thief.send(close)) == ("F99", "subscription_not_found")
     assert refusal(thief.send(forged)) == ("F05", "condition_unknown")

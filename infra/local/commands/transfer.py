@@ -31,8 +31,8 @@ from farthing.settings import Settings
 from farthing.store.events import EventRecord, EventStore, Outcome
 from farthing.store.limits import MAX_ITEM_BYTES
 from farthing.store.payment import OWNER
-from farthing.store.planner import Reader, order
 from farthing.store.postings import sort_key
+from farthing.store.reader import Reader, order
 from farthing.store.spaces import AETHER, NOSTR, Space
 from farthing.store.sqlite import SqliteEngine
 from infra.local.commands.bookkeeping import offline_agent

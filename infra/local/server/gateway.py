@@ -90,9 +90,8 @@ class SocketContext:
         event: dict[str, Any] = {"requestContext": context, "isBase64Encoded": False}
         if event_type == "CONNECT":
             event["headers"] = self._headers
-        if isinstance(
-            body, bytes
-        ):  # in the form of API Gateway's HTTP events; its WebSockets have no bytes
+        # In the form of API Gateway's HTTP events: its WebSockets have no bytes.
+        if isinstance(body, bytes):
             event["isBase64Encoded"] = True
             body = b64encode(body).decode()
         if body is not None:

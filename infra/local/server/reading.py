@@ -23,7 +23,8 @@ from farthing.nostr.events import Event
 from farthing.nostr.filters import Filter, parse_filter
 from farthing.store.answers import pack_answer
 from farthing.store.events import EventStore
-from farthing.store.planner import Reader, ScanAllowance, ScanTooLong
+from farthing.store.planner import ScanAllowance, ScanTooLong
+from farthing.store.reader import Reader
 from farthing.store.recall import Reading
 from farthing.store.spaces import NOSTR
 from farthing.store.sqlite_read_only import ReadOnlyEngine

@@ -25,7 +25,7 @@ from farthing.settings import Settings
 from farthing.store.answers import ReaderProcesses
 from farthing.store.changes import ChangeLog, Numberer
 from farthing.store.events import EventStore
-from farthing.store.planner import Reader
+from farthing.store.reader import Reader
 from farthing.store.recall import Recall
 from farthing.store.sessions import Sessions
 from farthing.store.spaces import NOSTR, E, Space

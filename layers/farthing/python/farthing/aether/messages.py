@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -30,8 +30,7 @@ class Format(StrEnum):
     JSON = "json"
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """The form in which a message came. Its answer has the same form."""
 
     format: Format
@@ -39,8 +38,7 @@ class Envelope:
     prefixed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """A received message: its type, and its body before parsing. Each type has its own parser."""
 
     type: MessageType
@@ -49,8 +47,7 @@ class Message:
     envelope: Envelope
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """A message to send: JSON, or the payload of NOISE."""
 
     type: MessageType
@@ -137,16 +134,14 @@ def inner(message: Outgoing, chosen: Format) -> bytes:
 # Messages from clients.
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(NamedTuple):
     version: int = VERSION
     formats: tuple[str, ...] = (Format.JSON,)
     noise_required: bool = False
     noise_pubkey: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(NamedTuple):
     event: object
     capability: object = None  # None without a capability
 
@@ -157,8 +152,7 @@ class Publish:
         return claimed if keys.is_key(claimed) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(NamedTuple):
     sub_id: str
     filters: tuple[Filter, ...]
 

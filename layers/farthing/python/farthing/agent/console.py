@@ -75,9 +75,8 @@ class _RecentEvents:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._read_at = 0
-        self._counted: tuple[int, list[dict[str, int]]] | None = (
-            None  # the highest number counted, and the counts
-        )
+        # The highest number counted, and the counts.
+        self._counted: tuple[int, list[dict[str, int]]] | None = None
 
     def read(self) -> dict[str, Any]:
         agent, counted = self._agent, self._counted

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from farthing.btp_nips.models import Delivery as Delivery
 from farthing.btp_nips.models import Model
@@ -39,16 +39,14 @@ class Purpose(StrEnum):
     TIP = "tip"
 
 
-@dataclass(frozen=True, slots=True)
-class Ceilings:
+class Ceilings(NamedTuple):
     """The most that a client wants to pay, from `payment.feeSchedule`."""
 
     base_relay_fee: int | None = None
     event_fee: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Payment:
+class Payment(NamedTuple):
     """The sender's statement of the payment. Only the received amount counts, not this
     statement."""
 
@@ -59,16 +57,14 @@ class Payment:
     ceilings: Ceilings | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Propagation:
+class Propagation(NamedTuple):
     """Over how many relays a subscription may be passed on, and the budget for all of them."""
 
     hops: int
     budget: int
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(NamedTuple):
     """`delivery` is None if the message does not name one: a new subscription is then delivered by
     pull, and an existing one keeps its way of delivery."""
 
@@ -87,8 +83,7 @@ class Metadata:
     position: Position | None = None  # of a message to a subscriber
 
 
-@dataclass(frozen=True, slots=True)
-class Req:
+class Req(NamedTuple):
     subscription_id: str
     filters: tuple[Filter, ...]
     payment: Payment
@@ -96,23 +91,20 @@ class Req:
     resumption_token: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(NamedTuple):
     subscription_id: str
     payment: Payment
     metadata: Metadata
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(NamedTuple):
     subscription_id: str
     filters: tuple[Filter, ...]
     payment: Payment
     metadata: Metadata
 
 
-@dataclass(frozen=True, slots=True)
-class EventMessage:
+class EventMessage(NamedTuple):
     """A publish, or the delivery of an event to a subscriber. Its signature is not checked yet."""
 
     event: Event
@@ -121,16 +113,14 @@ class EventMessage:
     subscription_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(NamedTuple):
     message: str
     payment: Payment
     metadata: Metadata
     subscription_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Eose:
+class Eose(NamedTuple):
     subscription_id: str
     payment: Payment
     metadata: Metadata
@@ -139,8 +129,7 @@ class Eose:
     credit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ok:
+class Ok(NamedTuple):
     event_id: str
     accepted: bool
     message: str
@@ -158,8 +147,7 @@ class Auth:
     metadata: Metadata
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(NamedTuple):
     subscription_id: str
     reason: str
     payment: Payment

@@ -1,7 +1,5 @@
 """Passing a subscription on to other relays: the number of hops, the budget, and no loops."""
 
-from dataclasses import replace
-
 from farthing.btp_nips.errors import LoopDetected
 from farthing.btp_nips.messages import HOPS_MAX, Metadata, Propagation
 
@@ -24,8 +22,7 @@ def onward(metadata: Metadata, own_pubkey: str, own_origin: str, budget: int) ->
     if wanted is None or len(metadata.path) >= HOPS_MAX:
         return None
     hops = wanted.hops - 1
-    return replace(
-        metadata,
+    return metadata._replace(
         propagate=Propagation(hops, budget) if hops else None,
         path=(*metadata.path, own_pubkey),
         origin=metadata.origin or own_origin,

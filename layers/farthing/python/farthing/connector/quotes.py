@@ -20,8 +20,7 @@ from farthing.nostr.events import Event, parse_event, verify
 from farthing.nostr.filters import parse_filter
 from farthing.nostr.kinds import MAX_KIND
 from farthing.ports.http import BadRequest
-from farthing.relay.offers import offer, where_to_pay
-from farthing.relay.price import encoded_size, writes_free
+from farthing.relay.price import encoded_size, offer, where_to_pay, writes_free
 
 _PURSE_DATA_LENGTH = 32
 

@@ -15,7 +15,7 @@ from farthing.ilp.reject import RateLimited
 class PacketRate:
     """Packets of each peer in the current minute, as this process sees them."""
 
-    def __init__(self) -> None:
+    def __init__(self, _agent: Agent) -> None:
         self._minute = 0
         self._packets: Counter[str] = Counter()
 
@@ -30,7 +30,7 @@ class PacketRate:
 
 
 def check_rate(agent: Agent, packet: IncomingPacket) -> None:
-    packets = agent.part(_packet_rate).count(packet.peer.id, packet.arrived_ms // 1000)
+    packets = agent.part(PacketRate).count(packet.peer.id, packet.arrived_ms // 1000)
     check_count(agent, packets)
 
 
@@ -40,7 +40,7 @@ def check_free_rate(agent: Agent, packet: IncomingPacket) -> None:
     if packet.prepare.amount:
         return
     name, most = f"{packet.peer.id}#free", agent.settings.free_packets_per_minute
-    packets = agent.part(_packet_rate).count(name, agent.now)
+    packets = agent.part(PacketRate).count(name, agent.now)
     if packets <= most and not agent.alone:
         packets = agent.sessions.count_packet(name, agent.now)
     if packets > most:
@@ -57,7 +57,3 @@ def check_count(agent: Agent, packets: int) -> None:
     most = agent.settings.packets_per_minute
     if packets > most:
         raise RateLimited(f"expected at most {most} packets in a minute")
-
-
-def _packet_rate(_agent: Agent) -> PacketRate:
-    return PacketRate()

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 from farthing.context import Agent
 from farthing.nostr.messages import Prefix, Refused
-from farthing.relay.fast_senders import fast_senders
 from farthing.store.sessions import Connection
 
 _WINDOW_SECONDS = 10
+_FAST_SECONDS = 10
+_MOST_FAST_SENDERS = 10_000
 
 
 class MarkedAether(Exception):
@@ -54,7 +55,7 @@ class Caller:
     def is_hasty(self) -> bool:
         """Whether the message will probably be refused. If so, `arrive` must come before any costly
         work."""
-        return fast_senders(self.agent).is_known(self.connection_id, self._now)
+        return self.agent.part(FastSenders).is_known(self.connection_id, self._now)
 
     @property
     def _now(self) -> int:
@@ -81,7 +82,7 @@ class Caller:
             return
         excess = self._excess(connection)
         if 2 * excess > settings.request_burst:
-            fast_senders(self.agent).note(self.connection_id, self._now)
+            self.agent.part(FastSenders).note(self.connection_id, self._now)
         if excess <= settings.request_burst:
             return
         if excess > 2 * settings.request_burst:  # the client was told often enough
@@ -89,3 +90,24 @@ class Caller:
         raise Refused(
             Prefix.RATE_LIMITED, f"at most {settings.requests_per_second} messages a second"
         )
+
+
+class FastSenders:
+    """Connections close to their rate limit, as far as this process has seen them.
+
+    A message is counted in parallel with the first work for it, which costs no time. If the message
+    is then refused, that work was useless: an EVENT leaves postings without an event. They cannot
+    be removed, because another client may be storing the same event. So a message of a connection
+    that is listed here is counted first.
+    """
+
+    def __init__(self, _agent: Agent) -> None:
+        self._seen: dict[str, int] = {}
+
+    def note(self, connection_id: str, now: int) -> None:
+        if len(self._seen) >= _MOST_FAST_SENDERS:
+            self._seen = {}  # some fast senders are then not recognised for one message
+        self._seen[connection_id] = now
+
+    def is_known(self, connection_id: str, now: int) -> bool:
+        return now - self._seen.get(connection_id, -_FAST_SECONDS) < _FAST_SECONDS

@@ -279,8 +279,7 @@ class _Answer:
         agent, connection_id = self._agent, self._subscription.connection_id
         delivery = agent.connections.post_in_order(connection_id, [frame], live=self._live)
         settle_deliveries(agent, [(connection_id, delivery)])
-        if (
-            delivery is Delivery.BUSY
-        ):  # a REQ's client is told; a live feed continues from here later
+        # A client that has asked for changes is told. A live feed continues from here later.
+        if delivery is Delivery.BUSY:
             raise Refused(Prefix.ERROR, BUSY)
         return delivery not in (Delivery.GONE, Delivery.SLOW)

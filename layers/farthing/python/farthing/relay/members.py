@@ -13,8 +13,9 @@ from farthing.nostr.negentropy import SealedVector
 from farthing.relay.visibility import visible_to
 from farthing.settings import Settings
 from farthing.store.events import StoredEvent
-from farthing.store.planner import ScanAllowance, ScanTooLong, order
+from farthing.store.planner import ScanAllowance, ScanTooLong
 from farthing.store.postings import Postings, id_in, records_of
+from farthing.store.reader import order
 from farthing.store.table import MAX_BATCH_GET
 
 # Whether an event belongs to the set, by its sort key and by the second in which it was written.

@@ -1,6 +1,7 @@
-"""The price of storing an event, which also depends on its author."""
+"""The price of storing an event, which also depends on its author, and where to pay it."""
 
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from farthing.context import Agent
 from farthing.ilp.toon import NotEncodable, encoded_length
@@ -39,7 +40,29 @@ def price_of(agent: Agent, event: Event) -> int:
 def encoded_size(event: Event) -> int:
     try:
         return encoded_length(event)
-    except (
-        NotEncodable
-    ):  # the event cannot be sent as TOON; the size of its JSON is close enough for a price
+    except NotEncodable:
+        # The event cannot be sent as TOON. The size of its JSON is close enough for a price.
         return len(event.to_json().encode())
+
+
+def offer(agent: Agent) -> dict[str, Any]:
+    """The common part of every quote: the asset, the address for the payment, and the end of
+    validity."""
+    settings = agent.settings
+    return {
+        "asset_code": settings.asset_code,
+        "asset_scale": settings.asset_scale,
+        **where_to_pay(agent),
+    }
+
+
+def where_to_pay(agent: Agent) -> dict[str, Any]:
+    """The address for the payment, and the time until which the price is valid."""
+    settings = agent.settings
+    expires = datetime.fromtimestamp(agent.now + settings.quote_seconds, UTC)
+    return {
+        "destination": settings.own_ilp_address,
+        "endpoint": settings.ilp_url,
+        "pubkey": settings.pubkey,
+        "expires_at": expires.isoformat().replace("+00:00", "Z"),
+    }

@@ -16,7 +16,6 @@ from farthing.ports.meter import Metric
 from farthing.relay.fan_out import fan_out
 from farthing.relay.price import Charge
 from farthing.relay.room import gives_room_back, may_give_room_back
-from farthing.relay.seen_purses import seen_purses
 from farthing.settings import Settings
 from farthing.store.events import Outcome
 from farthing.store.payment import ROOM, Payment, PaymentRefused
@@ -25,6 +24,8 @@ from farthing.store.receipts import Stored
 from farthing.store.table import TransactionCancelled
 
 log = logging.getLogger("farthing")
+
+_MOST_SEEN = 10_000
 
 # The keys that the sender of the event has proved to hold, in the order of the proofs.
 Identify = Callable[[], Sequence[str]]
@@ -59,7 +60,7 @@ def store_priced(agent: Agent, event: Event, charge: Charge, identify: Identify)
         return outcome
     keys, purse = agent.engine.together(identify, lambda: agent.purses.get(event.pubkey))
     check_protected(event, keys)
-    seen_purses(agent).note(purse.key, purse.drawable)
+    agent.part(SeenPurses).note(purse.key, purse.drawable)
     for payer in _payers(agent, event, charge.price, keys, purse):
         try:
             return _draw(agent, event, charge, payer)
@@ -75,7 +76,7 @@ def store_priced(agent: Agent, event: Event, charge: Charge, identify: Identify)
 def _draw_unseen(agent: Agent, event: Event, charge: Charge, identify: Identify) -> Outcome | None:
     """Draw from the author's purse without reading it first, if this process remembers that it had
     enough. None if it does not remember that, or if the draw fails."""
-    seen = seen_purses(agent)
+    seen = agent.part(SeenPurses)
     if not seen.has(event.pubkey, charge.price) or event.pubkey not in identify():
         return None
     try:
@@ -105,7 +106,7 @@ def _draw(agent: Agent, event: Event, charge: Charge, payer: str) -> Outcome:
         MovementKind.DRAWN, Way.EVENT, charge.price, agent.now_ms, event.id, stored._asdict()
     )
     payment = agent.purses.draw(payer, movement)
-    seen_purses(agent).spend(payer, charge.price)
+    agent.part(SeenPurses).spend(payer, charge.price)
     if event.keeping is Keeping.EPHEMERAL:
         outcome = _pass_on(agent, event, payment)
     else:
@@ -150,3 +151,30 @@ def _refusal(settings: Settings, price: int, purse: Purse, *, is_logged_in: bool
 
 def readable_price(settings: Settings, price: int) -> str:
     return readable(price, settings.asset_code, settings.asset_scale)
+
+
+class SeenPurses:
+    """The balances of purses at this process's last read, less its own draws since then.
+
+    If a remembered balance suffices, the purse is not read again for the next event. The balance
+    may be wrong, because other processes draw too. Then the draw's own condition fails, and the
+    purse is read.
+    """
+
+    def __init__(self, _agent: Agent) -> None:
+        self._left: dict[str, int] = {}
+
+    def note(self, key: str, left: int) -> None:
+        if len(self._left) >= _MOST_SEEN:
+            self._left = {}  # each purse is then read once more
+        self._left[key] = left
+
+    def spend(self, key: str, amount: int) -> None:
+        if key in self._left:
+            self._left[key] -= amount
+
+    def forget(self, key: str) -> None:
+        self._left.pop(key, None)
+
+    def has(self, key: str, amount: int) -> bool:
+        return self._left.get(key, 0) >= amount

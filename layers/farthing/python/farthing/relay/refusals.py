@@ -12,7 +12,7 @@ _MOST_CHARACTERS = 200  # of a field: strangers choose some of them
 
 
 class RefusalLog:
-    def __init__(self) -> None:
+    def __init__(self, _agent: Agent) -> None:
         self._minute = 0
         self._logged = 0
         self._left_out = 0
@@ -34,8 +34,4 @@ def note_refusal(agent: Agent, what: str, reason: str, **who: str | None) -> Non
     known = {name: value[:_MOST_CHARACTERS] for name, value in who.items() if value}
     most = agent.settings.refusals_logged_per_minute
     fields = {"reason": reason[:_MOST_CHARACTERS], **known}
-    agent.part(_refusal_log).note(agent.now // _MINUTE, most, what, fields)
-
-
-def _refusal_log(_agent: Agent) -> RefusalLog:
-    return RefusalLog()
+    agent.part(RefusalLog).note(agent.now // _MINUTE, most, what, fields)

@@ -21,7 +21,7 @@ from farthing.relay.effort import Effort
 from farthing.relay.opening import Overtaken, check_room, save_subscription, send_stored
 from farthing.relay.visibility import check_readable, visible_to
 from farthing.store.events import StoredEvent
-from farthing.store.planner import Visible
+from farthing.store.reader import Visible
 from farthing.store.subscriptions import Subscription, close_order, request_order
 
 

@@ -42,7 +42,12 @@ class InvalidSetting(ValueError):
     """A setting that cannot be used; the message names it."""
 
 
-@dataclass(frozen=True)
+# To generate these methods for so many fields would take 4 ms of each cold start. They are written
+# by hand below. Type checkers still see those of a dataclass.
+_BY_HAND: Any = {"init": False, "repr": False, "eq": False}
+
+
+@dataclass(frozen=True, **_BY_HAND)
 class Settings(
     Identity,
     Process,
@@ -60,6 +65,30 @@ class Settings(
 
     # Not a setting: whether these are the settings of a deployed agent, whose data is in DynamoDB.
     deployed: bool = False
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **given: Any) -> None:
+            for field in fields(self):
+                if field.name in given:
+                    value = given.pop(field.name)
+                elif field.default is not MISSING:
+                    value = field.default
+                else:
+                    value = field.default_factory()
+                object.__setattr__(self, field.name, value)
+            if given:
+                raise TypeError(f"expected names of settings, got {', '.join(given)}")
+            self.__post_init__()
+
+        def __repr__(self) -> str:
+            shown = (each.name for each in fields(self) if each.repr)
+            return f"Settings({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+        def __eq__(self, other: object) -> bool:
+            if not isinstance(other, Settings):
+                return NotImplemented
+            return all(getattr(self, f.name) == getattr(other, f.name) for f in fields(self))
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str], **more: Any) -> Self:

@@ -239,9 +239,8 @@ class ChangeLog:
         for number, event in enumerate(batch, first):
             writes.append(Put(Table.CHANGES, *self.id_key(event.id), {_NUMBER: number}, Absent()))
             by_author: dict[str, Any] = {"i": event.id, "k": event.kind}
-            if (
-                self._space.author_digits < PUBKEY_DIGITS
-            ):  # the list's key has only a part of the author's key
+            # The list's key may have only a part of the author's key.
+            if self._space.author_digits < PUBKEY_DIGITS:
                 by_author["p"] = event.pubkey
             pk = self._by_author(event.pubkey)
             writes.append(Put(Table.CHANGES, pk, _sort_key(number), by_author))

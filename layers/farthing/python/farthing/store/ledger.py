@@ -368,9 +368,8 @@ def _peer(item: Item | None) -> Peer | None:
     if item is None:
         return None
     fields: dict[str, Any] = dict(item)
-    if (
-        fields.pop(_LIMITS, 0) < 1
-    ):  # a record of an older version, in which 0 meant no limit of its own
+    # In records of an older version, 0 meant no limit of the peer's own.
+    if fields.pop(_LIMITS, 0) < 1:
         for name in ("max_balance", "max_packet"):
             fields[name] = fields.get(name) or None
     return Peer(**fields)

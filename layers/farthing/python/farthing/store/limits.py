@@ -21,9 +21,8 @@ MAX_SK_BYTES = 1024
 MAX_ITEM_BYTES = 400 * 1024
 MAX_TRANSACTION_BYTES = 4 * 1024 * 1024
 
-_UTF8_WORST = (
-    4  # bytes of a character: a text of at most a quarter of the limit need not be encoded
-)
+# Bytes of a character. A text of at most a quarter of the limit need not be encoded.
+_UTF8_WORST = 4
 _SURELY_FITS = MAX_SK_BYTES // _UTF8_WORST
 
 

@@ -2,7 +2,7 @@
 
 The store knows an event as a `Storable` and a filter as a `Wanted`. A `Space` says how the keys of
 its events begin and how an event is read back. Another event format is added by one more `Space` in
-`SPACES`; the event store, the postings, the planner and the change log take the space as an
+`SPACES`; the event store, the postings, the reader and the change log take the space as an
 argument. No key of one space is a key of another, so a reader of one space never meets another's
 items.
 """

@@ -1,7 +1,7 @@
 """The HTTP requests about paid subscriptions: list a key's subscriptions, and end one of them. Only
 the key itself and the relay's owner may ask."""
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from farthing.btp_nips.errors import Outdated
 from farthing.btp_nips.identity import key_owner
@@ -11,7 +11,9 @@ from farthing.context import Agent
 from farthing.nostr.http_auth import parse_header
 from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.http import Conflict, Forbidden, NotFound
-from farthing.store.paid_records import PaidSubscription
+
+if TYPE_CHECKING:  # imported with the first paid subscription
+    from farthing.store.paid_records import PaidSubscription
 
 # A key that opens and ends many subscriptions has many records for a day.
 _MOST_SHOWN: Final = 100
@@ -34,7 +36,7 @@ def list_subscriptions(agent: Agent, key: str, asker: str) -> dict[str, Any]:
     }
 
 
-def subscription_row(subscription: PaidSubscription, now: int) -> dict[str, Any]:
+def subscription_row(subscription: "PaidSubscription", now: int) -> dict[str, Any]:
     """A subscription as JSON: amounts as decimal strings, times in seconds."""
     account, terms = subscription.account, subscription.terms
     row: dict[str, Any] = {

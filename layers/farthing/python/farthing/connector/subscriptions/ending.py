@@ -2,16 +2,19 @@
 owner."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from farthing.btp_nips.lifecycle import Ending, check_order
 from farthing.context import Agent
-from farthing.store.paid_records import PaidSubscription
 from farthing.store.table import Contended, TransactionCancelled, TransactWrite
+
+if TYPE_CHECKING:  # imported with the first paid subscription
+    from farthing.store.paid_records import PaidSubscription
 
 _ATTEMPTS = 20
 
 
-def end_writes(agent: Agent, ended: PaidSubscription, *, drawn: int = 0) -> list[TransactWrite]:
+def end_writes(agent: Agent, ended: "PaidSubscription", *, drawn: int = 0) -> list[TransactWrite]:
     """The writes of an end, beside the change of the account. `drawn` is the amount that was just
     refilled."""
     funds = agent.subscription_funds.of(ended.owner)
@@ -22,8 +25,8 @@ def end_writes(agent: Agent, ended: PaidSubscription, *, drawn: int = 0) -> list
 
 
 def end(
-    agent: Agent, subscription: PaidSubscription, ending: Ending, *, asked_at: int | None = None
-) -> PaidSubscription | None:
+    agent: Agent, subscription: "PaidSubscription", ending: Ending, *, asked_at: int | None = None
+) -> "PaidSubscription | None":
     """End a subscription now. Returns None if it has ended meanwhile, or if its time was extended.
 
     `asked_at` is when its owner asked for the end: `Outdated` if a later REQ was taken since."""
@@ -53,8 +56,8 @@ def end(
 
 
 def end_and_tell(
-    agent: Agent, subscription: PaidSubscription, ending: Ending, *, asked_at: int | None = None
-) -> PaidSubscription | None:
+    agent: Agent, subscription: "PaidSubscription", ending: Ending, *, asked_at: int | None = None
+) -> "PaidSubscription | None":
     """End a subscription by HTTP or by the operator. The next sweep sends CLOSED to a subscriber by
     push."""
     ended = end(agent, subscription, ending, asked_at=asked_at)

@@ -40,7 +40,6 @@ from farthing.connector.subscriptions.answering import messages_of, token_of
 from farthing.connector.subscriptions.ending import end
 from farthing.connector.subscriptions.pulling import last_words
 from farthing.connector.subscriptions.reading import Found, Reading, backlog_for
-from farthing.connector.subscriptions.spreading import Outcome, make_offer, offers
 from farthing.context import Agent
 from farthing.ilp.packet import Code, final
 from farthing.ilp.reject import NextHopRejected, Rejected
@@ -146,7 +145,7 @@ class _Delivery:
         reading = Reading(self._agent, subscription, backlog, start)
         return self._send_all(reading)
 
-    # Other relays
+    # Other relays. Few subscriptions are passed on, so the modules for that are imported here.
 
     def _spread(self) -> None:
         """Pass the subscription on to other relays, as far as it asks for that."""
@@ -156,6 +155,8 @@ class _Delivery:
         is_open = self._old.may_deliver(agent.now)
         if not self._old.agreed.hops or self._old.is_spread or not is_open:
             return
+        from farthing.connector.subscriptions.spreading import offers
+
         for offer_for in offers(agent, self._old):
             offer = offer_for(self._new.budget)
             if offer is None:
@@ -177,6 +178,8 @@ class _Delivery:
 
     def _make(self, offer: Offer, *, is_new: bool) -> bool:
         """Pay a relay the reserved amount. Returns whether the outcome is known."""
+        from farthing.connector.subscriptions.spreading import Outcome, make_offer
+
         agent = self._agent
         wanted = self._new.may_deliver(agent.now)
         outcome = make_offer(agent, offer, is_new=is_new, is_wanted=wanted)

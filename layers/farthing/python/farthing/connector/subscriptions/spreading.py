@@ -22,7 +22,7 @@ from farthing.btp_nips.filter_sets import fingerprint, merge_filters
 from farthing.btp_nips.identity import upstream_id
 from farthing.btp_nips.messages import Delivery, Metadata, Payment, Propagation, Purpose, Req
 from farthing.btp_nips.models import TTL_MIN, Model
-from farthing.btp_nips.propagation import share
+from farthing.btp_nips.propagation import onward, share
 from farthing.connector.origin import send_own
 from farthing.connector.sending import send_free
 from farthing.context import Agent
@@ -121,19 +121,21 @@ def _offer(
     )
     if price > most or is_shared:
         return None
-    hops = subscription.agreed.hops - 1
-    onward = most - price if hops else 0
-    metadata = Metadata(
+    agreed = subscription.agreed
+    budget = most - price if agreed.hops > 1 else 0
+    received = Metadata(
         now,
         ttl=ttl,
         sender=settings.pubkey,
         delivery=Delivery.PUSH,
         reply_to=settings.own_ilp_address,
-        propagate=Propagation(hops, onward) if hops else None,
-        path=(*subscription.agreed.path, settings.pubkey),
-        origin=subscription.agreed.origin,
+        propagate=Propagation(agreed.hops, most),
+        path=agreed.path,
     )
-    amount = price + onward
+    metadata = onward(received, settings.pubkey, agreed.origin, budget)
+    if metadata is None:
+        return None
+    amount = price + budget
     payment = Payment(amount, settings.asset_code, Purpose.SUBSCRIPTION, Model.ONE_TIME)
     id = upstream_id(subscription.owner, subscription.id, peer.pubkey)
     data = encode(Req(id, filters, payment, metadata))

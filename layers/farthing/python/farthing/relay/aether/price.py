@@ -9,7 +9,7 @@ from farthing.ilp.condition import condition_of, fulfillment_by
 from farthing.ilp.packet import DATA_MAX
 from farthing.ilp.toon import NotEncodable
 from farthing.relay.aether.owner import owner_keys
-from farthing.relay.offers import offer
+from farthing.relay.price import offer
 
 
 class Unpayable(Exception):
@@ -27,9 +27,8 @@ def price_of(agent: Agent, event: Event) -> int:
 def encoded_size(event: Event) -> int:
     try:
         return len(toon.dumps(event))
-    except (
-        NotEncodable
-    ):  # the event cannot be sent as TOON; the size of its JSON is close enough for a price
+    except NotEncodable:
+        # The event cannot be sent as TOON. The size of its JSON is close enough for a price.
         return len(event.to_json().encode())
 
 
