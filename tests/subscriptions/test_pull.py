@@ -196,6 +196,34 @@ def test_the_same_with_the_first_req(agent: Agent, subscriber: Subscriber) -> No
     assert agent.paid_subscriptions.totals(key_owner(subscriber.pubkey)).open == 0
 
 
+@pytest.mark.parametrize(("credit", "left"), [(30, 0), (39, 9)])
+def test_credit_and_purse_below_one_fee_end_the_subscription_before_another_event_comes(
+    agent: Agent, subscriber: Subscriber, credit: int, left: int
+) -> None:
+    store_notes(agent, 3)
+    subscriber.subscribe(1000 + credit, model=Model.STREAMING)
+
+    answer = subscriber.pull(3)
+
+    assert answer.names == ["EVENT", "EVENT", "EVENT", "EOSE", "NOTICE", "CLOSED"]
+    notice = answer.messages[-2]
+    assert notice.message.startswith("[payment_insufficient] ")  # type: ignore[union-attr]
+    assert (answer["status"], answer["credit"], answer["more"]) == ("closed", "0", False)
+    assert agent.purses.get(subscriber.pubkey).left == left
+
+
+def test_a_purse_that_pays_for_one_more_event_keeps_the_subscription_open(
+    agent: Agent, subscriber: Subscriber
+) -> None:
+    store_notes(agent, 1)
+    agent.purses.grant(subscriber.pubkey, 10, agent.now_ms, "grant")
+    subscriber.subscribe(1010, model=Model.STREAMING)
+
+    assert subscriber.pull().names == ["EVENT", "EOSE", "NOTICE"]
+    store_notes(agent, 1)
+    assert subscriber.pull().names == ["EVENT", "NOTICE", "CLOSED"]
+
+
 def test_credit_is_refilled_from_the_purse_in_steps_of_100_fees(
     agent: Agent, subscriber: Subscriber
 ) -> None:
@@ -308,9 +336,9 @@ def test_a_token_from_a_change_of_filters_leaves_no_gap(
 
 def test_status_changes_nothing(agent: Agent, subscriber: Subscriber) -> None:
     store_notes(agent, 1)
-    subscriber.subscribe(1010, model=Model.STREAMING)
+    subscriber.subscribe(1020, model=Model.STREAMING)
 
-    assert subscriber.status()["credit"] == "10"
+    assert subscriber.status()["credit"] == "20"
     assert subscriber.status().messages == []
     assert subscriber.pull().names == ["EVENT", "EOSE", "NOTICE"]
 

@@ -189,6 +189,21 @@ def test_credit_that_is_gone_closes_with_a_notice(town: Town) -> None:
     assert audit(town.relay).differences == []
 
 
+def test_credit_below_one_fee_closes_before_another_event_comes(town: Town) -> None:
+    store_notes(town.relay, 1)
+
+    town.subscribe(1020)
+    assert town.names == ["EventMessage", "Eose", "Notice"]
+    publish(town.relay, note())
+    town.serve()
+
+    assert town.names == ["EventMessage", "Eose", "EventMessage", "Notice", "Notice", "Closed"]
+    texts = {each.message for each in inbox(town.agent, town.relay) if isinstance(each, Notice)}
+    assert {text.partition(" ")[0] for text in texts} == {"[credit_low]", "[payment_insufficient]"}
+    assert town.standing.is_told
+    assert audit(town.relay).differences == []
+
+
 def test_credit_is_refilled_from_the_purse_before_a_packet_leaves(town: Town) -> None:
     town.relay.purses.grant(town.subscriber.pubkey, 1500, town.relay.now_ms, "grant")
     store_notes(town.relay, 4)

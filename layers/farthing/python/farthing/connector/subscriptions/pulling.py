@@ -156,13 +156,14 @@ def _end(
 ) -> tuple[PaidSubscription, list[Written], Ending | None]:
     """The last messages of the answer, and whether the subscription ends with them."""
     credit, fee = subscription.account.credit, subscription.terms.event_fee
+    level = credit_level(credit, drawable, fee)
     ending = None if stop is None else _ENDINGS.get(stop)
+    if level is CreditLevel.GONE:
+        ending = Ending.CREDIT
     if ending is not None:
         words = last_words(agent, subscription, ending, credit + drawable)
         return replace(subscription, is_told=True), words, ending
-    if not fee or subscription.is_low:
-        return subscription, [], None
-    if credit_level(credit, drawable, fee) is CreditLevel.ENOUGH:
+    if subscription.is_low or level is CreditLevel.ENOUGH:
         return subscription, [], None
     text = low_credit_text(credit, drawable, fee)
     notice = messages_of(agent, subscription).notice(LOW_CREDIT, text, agent.now)

@@ -240,7 +240,10 @@ class _Delivery:
                 return False
         cursor = max(self._new.account.cursor, reading.reached)
         self._new = replace(self._new, account=self._new.account.moved_to(cursor))
-        self._warn()
+        if self._warn() is CreditLevel.GONE:
+            self._commit()
+            self._end(Ending.CREDIT)
+            return False
         self._commit()
         return self._is_behind()
 
@@ -337,18 +340,22 @@ class _Delivery:
         self._transact(after, moved)
         return amount
 
-    def _warn(self) -> None:
+    def _warn(self) -> CreditLevel:
         """Send one NOTICE when little credit is left."""
         subscription = self._new
         fee, credit = subscription.terms.event_fee, subscription.account.credit
-        if not fee or subscription.is_low or credit >= LOW_CREDIT_FEES * fee:
-            return
+        if credit >= (fee if subscription.is_low else LOW_CREDIT_FEES * fee):
+            return CreditLevel.ENOUGH
         drawable = self._agent.subscription_funds.of(subscription.owner).drawable
-        if credit_level(credit, drawable, fee) is CreditLevel.ENOUGH:
-            return
-        self._new = replace(subscription, is_low=True)
-        text = low_credit_text(credit, drawable, fee)
-        self._try(messages_of(self._agent, subscription).notice(LOW_CREDIT, text, self._agent.now))
+        level = credit_level(credit, drawable, fee)
+        if level is CreditLevel.LOW and not subscription.is_low:
+            self._new = replace(subscription, is_low=True)
+            text = low_credit_text(credit, drawable, fee)
+            notice = messages_of(self._agent, subscription).notice(
+                LOW_CREDIT, text, self._agent.now
+            )
+            self._try(notice)
+        return level
 
     # Ends
 
