@@ -21,11 +21,12 @@ from farthing.store.changes import Arrival
 from farthing.store.ledger import Peer
 from farthing.store.payment import OWNER
 from farthing.store.sqlite import SqliteEngine
-from tests.ilp.paying import paid_agent, posted, send
+from tests.ilp.paying import expiry, paid_agent, posted, send
 from tests.relay.world import ALICE, Clock, counts_of, signed
 from tests.subscriptions.world import (
     NOTES,
     SUBSCRIBER,
+    Answer,
     Subscriber,
     ids,
     note,
@@ -411,6 +412,26 @@ def test_a_message_has_its_effect_once(agent: Agent, subscriber: Subscriber) -> 
     assert refusal(send(agent, opened, other)) == ("F99", "message_replayed")
     assert isinstance(send(agent, opened), Fulfill)
     assert posted(agent) == 1200
+
+
+def test_a_message_is_recognised_as_long_as_its_timestamp_is_accepted(
+    tmp_path: Path, clock: Clock
+) -> None:
+    engine = SqliteEngine(tmp_path, clock=clock)
+    agent = paid_agent(engine, clock, subscription_skew_seconds=1000)
+    subscriber, stored = Subscriber(agent), store_notes(agent, 3)
+    subscriber.subscribe(2000, model=Model.STREAMING)
+    pull = subscriber.packet(subscriber.req(pull=2, timestamp=agent.now + 1000))
+    assert isinstance(send(agent, pull), Fulfill)
+
+    clock.now += 1999
+    repeat = send(agent, replace(pull, expires_at=expiry(agent)))
+
+    assert isinstance(repeat, Fulfill)
+    answer = Answer(orjson.loads(repeat.data), repeat)
+    assert answer.events == ids(stored[:2])
+    assert answer["credit"] == "980"
+    engine.close()
 
 
 def test_an_older_timestamp_than_the_last_is_refused(subscriber: Subscriber, clock: Clock) -> None:

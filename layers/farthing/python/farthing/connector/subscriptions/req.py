@@ -144,7 +144,7 @@ class ReqMessage(SubscriberMessage):
             # read.
             store = self.agent.paid_subscriptions
             writes.append(store.know_origin(after, self.agent.now, is_own=is_own))
-        return [*writes, self._noted(start), *along]
+        return [*writes, self.noting(start), *along]
 
     def _check_loop(self) -> bool:
         """Refuse a subscription that other relays have passed on to us twice. Returns whether the
@@ -247,7 +247,7 @@ class ReqMessage(SubscriberMessage):
         self._lead_to(after, old)
         self.subscription = after
         change = store.change(old, after, lease_ms=None if keeps_lease else 0)
-        return [change, *along, self._noted(start), *more]
+        return [change, *along, self.noting(start), *more]
 
     def _lead_to(self, new: PaidSubscription, old: PaidSubscription | None) -> None:
         """Write the hints by which events find a subscription by push, before it is open. The hints
@@ -256,10 +256,6 @@ class ReqMessage(SubscriberMessage):
         if new.is_push and not (is_same and old is not None and old.expires_at == new.expires_at):
             self.agent.paid_subscriptions.write_hints(new)
         self._stale = old if old is not None and old.is_push and not is_same else None
-
-    def _noted(self, start: Position | None) -> TransactWrite:
-        store = self.agent.paid_subscriptions
-        return store.note(self.digest, self.peer.id, self.owner, start, self.agent.now)
 
     def _start(self, subscription: PaidSubscription) -> Position | None:
         """The position behind which a pull begins; None without a pull."""
