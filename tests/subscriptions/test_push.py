@@ -466,6 +466,25 @@ def test_a_closed_subscription_is_not_drawn_for_late(town: Town) -> None:
     assert audit(town.relay).differences == []
 
 
+def test_a_top_up_during_a_delivery_keeps_the_subscription_open(town: Town) -> None:
+    """The subscriber pays more as soon as the NOTICE comes, and further events wait already."""
+    town.subscribe(1110)
+    events = publish(town.relay, *(note() for _ in range(15)))
+
+    def after(_url: str, prepare: Prepare) -> None:
+        if prepare.destination == "g.bob" and isinstance(decode(prepare.data), Notice):
+            town.wire.after = lambda *_: None
+            town.subscriber.top_up(200)
+
+    town.wire.after = after
+    town.serve()
+
+    assert received(town.agent, town.relay) == ids(events)
+    assert "Closed" not in town.names
+    assert town.standing.account.credit == 110 + 200 - 150
+    assert audit(town.relay).differences == []
+
+
 def test_a_top_up_during_a_delivery_disturbs_nothing(town: Town) -> None:
     town.subscribe()
     publish(town.relay, note())
