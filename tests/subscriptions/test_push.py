@@ -485,6 +485,27 @@ def test_a_top_up_during_a_delivery_keeps_the_subscription_open(town: Town) -> N
     assert audit(town.relay).differences == []
 
 
+def test_little_credit_is_told_again_after_a_top_up_at_the_notice(town: Town) -> None:
+    town.subscribe(1110)
+
+    def after(_url: str, prepare: Prepare) -> None:
+        if prepare.destination == "g.bob" and isinstance(decode(prepare.data), Notice):
+            town.wire.after = lambda *_: None
+            town.subscriber.top_up(100)
+
+    town.wire.after = after
+    for _ in range(2):
+        publish(town.relay, note(), note())
+        town.serve()
+    assert town.names.count("Notice") == 1
+    assert town.standing.account.credit == 170
+    town.clock.now += 1
+    publish(town.relay, *(note() for _ in range(8)))
+    town.serve()
+
+    assert town.names.count("Notice") == 2
+
+
 def test_a_top_up_during_a_delivery_disturbs_nothing(town: Town) -> None:
     town.subscribe()
     publish(town.relay, note())

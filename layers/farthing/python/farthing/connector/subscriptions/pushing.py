@@ -317,11 +317,10 @@ class _Delivery(LeaseHolder):
         level = credit_level(credit, drawable, fee)
         if level is CreditLevel.LOW and not subscription.is_low:
             self._new = replace(subscription, is_low=True)
+            self._commit(goes_on=True)  # before the subscriber answers with a top-up
             text = low_credit_text(credit, drawable, fee)
-            notice = messages_of(self._agent, subscription).notice(
-                LOW_CREDIT, text, self._agent.now
-            )
-            self._try(notice)
+            messages = messages_of(self._agent, subscription)
+            self._try(messages.notice(LOW_CREDIT, text, self._agent.now))
         return level
 
     # Ends
