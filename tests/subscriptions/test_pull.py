@@ -554,6 +554,36 @@ def test_an_answer_holds_whole_messages_while_they_fit(
     assert len(first.fulfill.data) <= 32767
 
 
+@pytest.mark.parametrize(
+    ("amount", "model"), [(1160, Model.ONE_TIME), (2000, Model.STREAMING), (0, Model.FREE)]
+)
+def test_octets_stay_free_only_where_the_end_may_be_near(
+    agent: Agent, subscriber: Subscriber, amount: int, model: Model
+) -> None:
+    """Another event would fit the answer, but not the relay's last messages behind it."""
+    events = store(agent, *(note(content="x" * 10_020) for _ in range(4)))
+    subscriber.subscribe(amount, model=model)
+
+    first = subscriber.ask(pull := subscriber.req(pull=50))
+    again, second = subscriber.ask(pull), subscriber.pull()
+
+    assert first.events == again.events == ids(events[:3])
+    assert 32_767 - 1200 < len(first.fulfill.data) <= 32_767
+    assert (first["more"], second.events) == (True, ids(events[3:]))
+
+
+def test_last_messages_that_do_not_fit_come_with_the_next_pull(
+    agent: Agent, subscriber: Subscriber
+) -> None:
+    subscriber.subscribe(1010, model=Model.STREAMING, pull=1)
+    store_notes(agent, 1, content="x" * 31_500)
+
+    first, second = subscriber.pull(), subscriber.pull()
+
+    assert (first.names, first["more"], first["status"]) == (["EVENT"], True, "active")
+    assert (second.names, second["status"]) == (["NOTICE", "CLOSED"], "closed")
+
+
 def test_count_and_publish_have_their_effect_and_price(
     agent: Agent, subscriber: Subscriber
 ) -> None:
