@@ -83,6 +83,7 @@ def test_each_type_is_read() -> None:
         ("FARTHING_BROADCAST_RETRY_SECONDS", str(2**63)),
         ("FARTHING_BROADCAST_RELAYS", str(2**63)),
         ("FARTHING_MAX_LIMIT", str(2**64)),
+        ("FARTHING_SUBSCRIPTION_MAX_STORED", "10001"),
         ("FARTHING_PRICE_PER_BYTE", str(2**64)),
         ("FARTHING_PRICE_KINDS", f'{{"1": {2**64}}}'),
         ("FARTHING_FREE_PUBKEYS", "npub1xyz"),

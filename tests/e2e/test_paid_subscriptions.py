@@ -241,6 +241,9 @@ def test_status_top_up_and_close(chain: Chain, printed: Callable[..., Printed]) 
     assert "credit      500" in chain.run("ann", "subscribe", *where, "--status")
     assert "credit      700" in chain.run("ann", "subscribe", *where, "--top-up", "203")
     assert "returned    700" in chain.run("ann", "subscribe", *where, "--close")
+    unknown = command(ann, "subscribe", *where[:-1], "unknown", "--close")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "[subscription_not_found]" in unknown.stderr
 
 
 def test_the_operator_closes_a_subscription_and_its_credit_returns(

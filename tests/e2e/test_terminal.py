@@ -77,10 +77,11 @@ def test_filters_take_keys_in_every_form() -> None:
         filter_json("[]")
 
 
-@pytest.mark.parametrize("text", ["-1", "1.5", "x", "", "१"])
+@pytest.mark.parametrize("text", ["-1", "1.5", "x", "", "१", str(2**64), "9" * 5000])
 def test_an_amount_is_a_whole_number(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="expected a whole number"):
         whole_number(text)
+    assert whole_number(str(2**64 - 1)) == 2**64 - 1
 
 
 @pytest.mark.parametrize("url", ["foo", "ftp://x", "ws://", "ws://user@host", "ws://a b"])

@@ -146,6 +146,24 @@ def test_example_3_with_automatic_top_ups_within_a_limit(agent: Agent, clock: Cl
     assert posted(agent) == 1800
 
 
+def test_automatic_top_ups_come_before_the_end_when_many_events_wait(
+    agent: Agent, clock: Clock
+) -> None:
+    """The credit pays for fewer events than one answer brings."""
+    events = store_notes(agent, 60)
+    troubles: list[str] = []
+
+    async def example() -> list[Event]:
+        subscription = await client_of(agent, clock).subscribe(
+            [parse_filter({"kinds": [1]})], 1300, model=Model.STREAMING, auto_top_up=300,
+            max_spend=2000, handlers=Handlers(trouble=troubles.append),
+        )  # fmt: skip
+        return await first(subscription, 60)
+
+    assert ids(asyncio.run(example())) == ids(events)
+    assert troubles == []
+
+
 @pytest.fixture
 def relays(tmp_path: Path, clock: Clock) -> Iterator[Callable[[int], list[Agent]]]:
     engines: list[SqliteEngine] = []

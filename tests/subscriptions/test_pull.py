@@ -21,11 +21,12 @@ from farthing.store.changes import Arrival
 from farthing.store.ledger import Peer
 from farthing.store.payment import OWNER
 from farthing.store.sqlite import SqliteEngine
-from tests.ilp.paying import paid_agent, posted, send
+from tests.ilp.paying import expiry, paid_agent, posted, send
 from tests.relay.world import ALICE, Clock, counts_of, signed
 from tests.subscriptions.world import (
     NOTES,
     SUBSCRIBER,
+    Answer,
     Subscriber,
     ids,
     note,
@@ -196,6 +197,34 @@ def test_the_same_with_the_first_req(agent: Agent, subscriber: Subscriber) -> No
     assert agent.paid_subscriptions.totals(key_owner(subscriber.pubkey)).open == 0
 
 
+@pytest.mark.parametrize(("credit", "left"), [(30, 0), (39, 9)])
+def test_credit_and_purse_below_one_fee_end_the_subscription_before_another_event_comes(
+    agent: Agent, subscriber: Subscriber, credit: int, left: int
+) -> None:
+    store_notes(agent, 3)
+    subscriber.subscribe(1000 + credit, model=Model.STREAMING)
+
+    answer = subscriber.pull(3)
+
+    assert answer.names == ["EVENT", "EVENT", "EVENT", "EOSE", "NOTICE", "CLOSED"]
+    notice = answer.messages[-2]
+    assert notice.message.startswith("[payment_insufficient] ")  # type: ignore[union-attr]
+    assert (answer["status"], answer["credit"], answer["more"]) == ("closed", "0", False)
+    assert agent.purses.get(subscriber.pubkey).left == left
+
+
+def test_a_purse_that_pays_for_one_more_event_keeps_the_subscription_open(
+    agent: Agent, subscriber: Subscriber
+) -> None:
+    store_notes(agent, 1)
+    agent.purses.grant(subscriber.pubkey, 10, agent.now_ms, "grant")
+    subscriber.subscribe(1010, model=Model.STREAMING)
+
+    assert subscriber.pull().names == ["EVENT", "EOSE", "NOTICE"]
+    store_notes(agent, 1)
+    assert subscriber.pull().names == ["EVENT", "NOTICE", "CLOSED"]
+
+
 def test_credit_is_refilled_from_the_purse_in_steps_of_100_fees(
     agent: Agent, subscriber: Subscriber
 ) -> None:
@@ -308,9 +337,9 @@ def test_a_token_from_a_change_of_filters_leaves_no_gap(
 
 def test_status_changes_nothing(agent: Agent, subscriber: Subscriber) -> None:
     store_notes(agent, 1)
-    subscriber.subscribe(1010, model=Model.STREAMING)
+    subscriber.subscribe(1020, model=Model.STREAMING)
 
-    assert subscriber.status()["credit"] == "10"
+    assert subscriber.status()["credit"] == "20"
     assert subscriber.status().messages == []
     assert subscriber.pull().names == ["EVENT", "EOSE", "NOTICE"]
 
@@ -383,6 +412,26 @@ def test_a_message_has_its_effect_once(agent: Agent, subscriber: Subscriber) -> 
     assert refusal(send(agent, opened, other)) == ("F99", "message_replayed")
     assert isinstance(send(agent, opened), Fulfill)
     assert posted(agent) == 1200
+
+
+def test_a_message_is_recognised_as_long_as_its_timestamp_is_accepted(
+    tmp_path: Path, clock: Clock
+) -> None:
+    engine = SqliteEngine(tmp_path, clock=clock)
+    agent = paid_agent(engine, clock, subscription_skew_seconds=1000)
+    subscriber, stored = Subscriber(agent), store_notes(agent, 3)
+    subscriber.subscribe(2000, model=Model.STREAMING)
+    pull = subscriber.packet(subscriber.req(pull=2, timestamp=agent.now + 1000))
+    assert isinstance(send(agent, pull), Fulfill)
+
+    clock.now += 1999
+    repeat = send(agent, replace(pull, expires_at=expiry(agent)))
+
+    assert isinstance(repeat, Fulfill)
+    answer = Answer(orjson.loads(repeat.data), repeat)
+    assert answer.events == ids(stored[:2])
+    assert answer["credit"] == "980"
+    engine.close()
 
 
 def test_an_older_timestamp_than_the_last_is_refused(subscriber: Subscriber, clock: Clock) -> None:
@@ -503,6 +552,36 @@ def test_an_answer_holds_whole_messages_while_they_fit(
     assert second.events == ids(events[2:])
     assert second["more"] is False
     assert len(first.fulfill.data) <= 32767
+
+
+@pytest.mark.parametrize(
+    ("amount", "model"), [(1160, Model.ONE_TIME), (2000, Model.STREAMING), (0, Model.FREE)]
+)
+def test_octets_stay_free_only_where_the_end_may_be_near(
+    agent: Agent, subscriber: Subscriber, amount: int, model: Model
+) -> None:
+    """Another event would fit the answer, but not the relay's last messages behind it."""
+    events = store(agent, *(note(content="x" * 10_020) for _ in range(4)))
+    subscriber.subscribe(amount, model=model)
+
+    first = subscriber.ask(pull := subscriber.req(pull=50))
+    again, second = subscriber.ask(pull), subscriber.pull()
+
+    assert first.events == again.events == ids(events[:3])
+    assert 32_767 - 1200 < len(first.fulfill.data) <= 32_767
+    assert (first["more"], second.events) == (True, ids(events[3:]))
+
+
+def test_last_messages_that_do_not_fit_come_with_the_next_pull(
+    agent: Agent, subscriber: Subscriber
+) -> None:
+    subscriber.subscribe(1010, model=Model.STREAMING, pull=1)
+    store_notes(agent, 1, content="x" * 31_500)
+
+    first, second = subscriber.pull(), subscriber.pull()
+
+    assert (first.names, first["more"], first["status"]) == (["EVENT"], True, "active")
+    assert (second.names, second["status"]) == (["NOTICE", "CLOSED"], "closed")
 
 
 def test_count_and_publish_have_their_effect_and_price(

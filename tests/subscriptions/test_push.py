@@ -189,6 +189,21 @@ def test_credit_that_is_gone_closes_with_a_notice(town: Town) -> None:
     assert audit(town.relay).differences == []
 
 
+def test_credit_below_one_fee_closes_before_another_event_comes(town: Town) -> None:
+    store_notes(town.relay, 1)
+
+    town.subscribe(1020)
+    assert town.names == ["EventMessage", "Eose", "Notice"]
+    publish(town.relay, note())
+    town.serve()
+
+    assert town.names == ["EventMessage", "Eose", "EventMessage", "Notice", "Notice", "Closed"]
+    texts = {each.message for each in inbox(town.agent, town.relay) if isinstance(each, Notice)}
+    assert {text.partition(" ")[0] for text in texts} == {"[credit_low]", "[payment_insufficient]"}
+    assert town.standing.is_told
+    assert audit(town.relay).differences == []
+
+
 def test_credit_is_refilled_from_the_purse_before_a_packet_leaves(town: Town) -> None:
     town.relay.purses.grant(town.subscriber.pubkey, 1500, town.relay.now_ms, "grant")
     store_notes(town.relay, 4)
@@ -449,6 +464,46 @@ def test_a_closed_subscription_is_not_drawn_for_late(town: Town) -> None:
 
     assert town.relay.purses.get(town.subscriber.pubkey).left == 1000
     assert audit(town.relay).differences == []
+
+
+def test_a_top_up_during_a_delivery_keeps_the_subscription_open(town: Town) -> None:
+    """The subscriber pays more as soon as the NOTICE comes, and further events wait already."""
+    town.subscribe(1110)
+    events = publish(town.relay, *(note() for _ in range(15)))
+
+    def after(_url: str, prepare: Prepare) -> None:
+        if prepare.destination == "g.bob" and isinstance(decode(prepare.data), Notice):
+            town.wire.after = lambda *_: None
+            town.subscriber.top_up(200)
+
+    town.wire.after = after
+    town.serve()
+
+    assert received(town.agent, town.relay) == ids(events)
+    assert "Closed" not in town.names
+    assert town.standing.account.credit == 110 + 200 - 150
+    assert audit(town.relay).differences == []
+
+
+def test_little_credit_is_told_again_after_a_top_up_at_the_notice(town: Town) -> None:
+    town.subscribe(1110)
+
+    def after(_url: str, prepare: Prepare) -> None:
+        if prepare.destination == "g.bob" and isinstance(decode(prepare.data), Notice):
+            town.wire.after = lambda *_: None
+            town.subscriber.top_up(100)
+
+    town.wire.after = after
+    for _ in range(2):
+        publish(town.relay, note(), note())
+        town.serve()
+    assert town.names.count("Notice") == 1
+    assert town.standing.account.credit == 170
+    town.clock.now += 1
+    publish(town.relay, *(note() for _ in range(8)))
+    town.serve()
+
+    assert town.names.count("Notice") == 2
 
 
 def test_a_top_up_during_a_delivery_disturbs_nothing(town: Town) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from farthing.btp_nips.messages import Ceilings, EventMessage, MessageType, Model, Payment
+from farthing.btp_nips.messages import Ceilings, Close, EventMessage, MessageType, Model, Payment
 from farthing.connector.subscriptions.req import ReqMessage
 from farthing.context import Agent
 from farthing.ilp.packet import Fulfill, Reject
@@ -97,6 +97,21 @@ def test_an_event_under_a_condition_that_nobody_knows(agent: Agent, subscriber: 
     packet = subscriber.packet(_publish(subscriber, event), 10**6, condition=b"\7" * 32)
 
     assert refusal(send(agent, packet)) == ("F05", "condition_unknown")
+
+
+def test_what_is_wrong_with_a_message_is_told_before_its_condition(subscriber: Subscriber) -> None:
+    """The first check that fails makes the reject, also for a message of an unknown sender."""
+    late = subscriber.req("s1", [NOTES], timestamp=subscriber.agent.now - 301)
+    close = Close("s1", Payment(), subscriber.metadata())
+    unknown = {"condition": b"\x01" * 32}
+
+    stale = send(subscriber.agent, subscriber.packet(late, 1160, **unknown))
+    paid = send(subscriber.agent, subscriber.packet(close, 1, **unknown))
+
+    assert refusal(stale) == ("F00", "timestamp_stale")
+    assert refusal(paid) == ("F03", "amount_invalid")
+    free = send(subscriber.agent, subscriber.packet(close, 0, **unknown))
+    assert refusal(free) == ("F05", "condition_unknown")
 
 
 @pytest.mark.parametrize("alone", [True, False])

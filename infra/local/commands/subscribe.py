@@ -178,8 +178,9 @@ async def _act(arguments: Namespace, settings: Settings) -> int:
     async with _client(arguments, settings, url) as client:
         one = client.of_id(arguments.id, max_spend=arguments.max_spend)
         if arguments.close:
+            returned = await one.close()
             row("closed", arguments.id)
-            row("returned", f"{await one.close()} to the purse")
+            row("returned", f"{returned} to the purse")
             return 0
         if arguments.top_up is not None:
             await one.top_up(arguments.top_up, arguments.ttl)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from farthing.ilp.address import is_peer, is_valid
+from farthing.ilp.oer import U64_MAX
 from farthing.nostr.events import is_hex64
 from farthing.nostr.nip19 import InvalidNip19, Nevent, Note, Nprofile, Npub, decode, encode
 
@@ -116,9 +117,12 @@ def _read(read: Any, value: object) -> object:
 
 
 def whole_number(text: str) -> int:
-    """An amount or a number of things: never negative."""
-    if not (text.isascii() and text.isdecimal()):
-        raise argparse.ArgumentTypeError(f"expected a whole number, got {plain(text)[:40]!r}")
+    """An amount or a number of things: never negative, and no more than a packet can carry."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(U64_MAX))
+    if not is_number or int(text) > U64_MAX:
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number from 0 to {U64_MAX}, got {plain(text)[:40]!r}"
+        )
     return int(text)
 
 

@@ -19,7 +19,7 @@ import orjson
 from farthing.btp_nips.answers import ReqAnswer, read_req_answer
 from farthing.btp_nips.codec import decode, encode
 from farthing.btp_nips.errors import PaymentInsufficient
-from farthing.btp_nips.fees import LOW_CREDIT
+from farthing.btp_nips.fees import LOW_CREDIT, LOW_CREDIT_FEES
 from farthing.btp_nips.messages import (
     PRIORITY_MAX,
     PULL_MAX,
@@ -49,7 +49,8 @@ _ATTEMPTS: Final = 4
 _WAIT_SECONDS: Final = 0.5
 _LONGEST_WAIT_SECONDS: Final = 60
 # The beginnings of NOTICE texts that ask for money.
-_ABOUT_CREDIT: Final = (f"[{LOW_CREDIT}]", f"[{PaymentInsufficient.error}]")
+_LITTLE_CREDIT: Final = f"[{LOW_CREDIT}]"
+_NO_CREDIT: Final = f"[{PaymentInsufficient.error}]"
 
 
 class NoAnswer(Exception):
@@ -360,7 +361,7 @@ class Subscription:
 
     async def _pulled(self) -> Sequence[Message]:
         after = None if self._seen is None else self._seen[0]
-        metadata = self.client.metadata(pull=PULL_MAX, after=after)
+        metadata = self.client.metadata(pull=self._most(), after=after)
         req = Req(self.id, (), Payment(), metadata)
         try:
             return await self._ask(req, 0)
@@ -370,6 +371,14 @@ class Subscription:
                 self.handlers.closed(refused.message)
                 return ()
             raise
+
+    def _most(self) -> int:
+        """The number of events to ask for. With automatic top-ups, they leave enough credit that
+        the relay warns before it ends the subscription."""
+        if not self.auto_top_up or self.answer is None or not self._event_fee:
+            return PULL_MAX
+        paid = self.answer.credit // self._event_fee
+        return min(PULL_MAX, max(1, paid - LOW_CREDIT_FEES + 1))
 
     async def _pushed(self) -> Sequence[Message]:
         assert self.client.inbox is not None
@@ -418,8 +427,10 @@ class Subscription:
             self.handlers.closed(message.reason)
         elif isinstance(message, Notice):
             self.handlers.notice(message.message)
-            if message.message.startswith(_ABOUT_CREDIT):
+            if message.message.startswith(_LITTLE_CREDIT):
                 await self._refill()
+            elif message.message.startswith(_NO_CREDIT):  # the subscription has ended
+                self.handlers.payment_request(self._event_fee)
 
     async def _ask_where_it_ended(self) -> None:
         """Ask for the last position. By push, EOSE brought the last token. CLOSED comes after all
@@ -429,7 +440,6 @@ class Subscription:
 
     async def _refill(self) -> None:
         """Little credit is left: pay for more, or report the price of the next event."""
-        fee = self.answer.event_fee if self.answer is not None else 0
         is_affordable = self.max_spend is None or self.spent + self.auto_top_up <= self.max_spend
         if self.auto_top_up and is_affordable:
             try:
@@ -438,7 +448,11 @@ class Subscription:
                 self.handlers.trouble(f"the top-up failed: {error}")
             else:
                 return
-        self.handlers.payment_request(fee)
+        self.handlers.payment_request(self._event_fee)
+
+    @property
+    def _event_fee(self) -> int:
+        return 0 if self.answer is None else self.answer.event_fee
 
     def resume_behind(self, position: Position, token: str) -> None:
         """Take no message up to this position, which the token names."""

@@ -330,6 +330,7 @@ LOW_CREDIT: Final = "credit_low"
 
 
 def credit_level(credit: int, purse: int, event_fee: int) -> CreditLevel:
+    """Free events need no credit."""
     left = credit + purse
     if left < event_fee:
         return CreditLevel.GONE

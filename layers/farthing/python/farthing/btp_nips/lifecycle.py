@@ -20,7 +20,7 @@ from farthing.nostr.filters import Filter
 if TYPE_CHECKING:
     from farthing.btp_nips.messages import Req
 
-REPLAY_SECONDS: Final = 600  # how long the hash of a message is stored
+REPLAY_SECONDS: Final = 600  # how long the hash of a message is stored at least
 
 
 class State(StrEnum):

@@ -40,12 +40,23 @@ def check_purchase(_agent: Agent, packet: IncomingPacket) -> Fulfill | None:
     try:
         packet.purchase.check()
     except Rejected:
-        found = packet.purchase.find_fulfillment()
-        if found is None or not packet.purchase.was_committed(_receipt(packet, *found)):
+        fulfillment = _fulfillment_of_repeat(packet)
+        if fulfillment is None:
             raise
         packet.purchase.after_repeat()
-        return Fulfill(found[1], packet.purchase.answer())
+        return Fulfill(fulfillment, packet.purchase.answer())
     return None
+
+
+def _fulfillment_of_repeat(packet: IncomingPacket) -> bytes | None:
+    """The fulfillment of a packet whose purchase was made before, else None."""
+    try:
+        found = packet.purchase.find_fulfillment()
+    except Rejected:
+        return None
+    if found is None or not packet.purchase.was_committed(_receipt(packet, *found)):
+        return None
+    return found[1]
 
 
 def check_condition(_agent: Agent, packet: IncomingPacket) -> None:

@@ -57,7 +57,11 @@ class Subscriptions:
         1000, "Open paid subscriptions whose packets came from one peer"
     )
     subscription_max_stored: int = setting(
-        500, "Stored events that a paid subscription begins with at most, all filters together"
+        500,
+        "Stored events that a paid subscription begins with at most, all filters together, up to"
+        " 10000",
+        # Their ids are one item, and an item of DynamoDB has at most 400 KB.
+        between(0, 10_000),
     )
     subscription_window: int = setting(
         10,

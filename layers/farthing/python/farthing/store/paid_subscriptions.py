@@ -16,7 +16,6 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from farthing.btp_nips.identity import Owner
-from farthing.btp_nips.lifecycle import REPLAY_SECONDS
 from farthing.btp_nips.positions import Position
 from farthing.btp_nips.tokens import GRACE_SECONDS
 from farthing.store.paid_index import PAID_INDEX
@@ -252,9 +251,9 @@ class PaidSubscriptions:
         subscription."""
         return Add(Table.LEDGER, _of(owner), _TOTALS, {"spent": -amount, "returned": amount})
 
-    def note(self, digest: str, peer: str, owner: Owner, start: Position | None, now: int) -> Put:
+    def note(self, digest: str, peer: str, owner: Owner, start: Position | None, until: int) -> Put:
         """Store the hash of a message. Fails if the message had its effect already."""
-        item: dict[str, Any] = {"peer": peer, "owner": owner, EXPIRES: now + REPLAY_SECONDS + 1}
+        item: dict[str, Any] = {"peer": peer, "owner": owner, EXPIRES: until + 1}
         if start is not None:
             item["start"] = start.to_int()
         return Put(Table.LEDGER, *_message_key(digest), item, Absent())

@@ -34,7 +34,7 @@ class CloseMessage(SubscriberMessage):
         store = agent.paid_subscriptions
         return [
             store.change(old, ended),
-            store.note(self.digest, self.peer.id, old.owner, None, agent.now),
+            self.noting(),
             *end_writes(agent, ended),
         ]
 

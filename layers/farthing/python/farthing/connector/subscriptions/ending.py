@@ -27,14 +27,13 @@ def end_writes(agent: Agent, ended: "PaidSubscription", *, drawn: int = 0) -> li
 def end(
     agent: Agent, subscription: "PaidSubscription", ending: Ending, *, asked_at: int | None = None
 ) -> "PaidSubscription | None":
-    """End a subscription now. Returns None if it has ended meanwhile, or if its time was extended.
+    """End a subscription now. Returns None if it has ended meanwhile, or if a top-up has taken the
+    reason away.
 
     `asked_at` is when its owner asked for the end: `Outdated` if a later REQ was taken since."""
     store, current = agent.paid_subscriptions, subscription
     for _ in range(_ATTEMPTS):
-        if current.state.has_ended:
-            return None
-        if ending is Ending.TTL and agent.now < current.expires_at:
+        if current.state.has_ended or not _still_holds(agent, current, ending):
             return None
         ended = current.ended(ending, agent.now)
         if asked_at is not None:
@@ -53,6 +52,16 @@ def end(
                 store.forget_hints(current)
             return ended
     raise Contended("other processes are changing the subscription")
+
+
+def _still_holds(agent: Agent, subscription: "PaidSubscription", ending: Ending) -> bool:
+    """Whether the reason for an end holds for this state."""
+    match ending:
+        case Ending.TTL:
+            return agent.now >= subscription.expires_at
+        case Ending.CREDIT:
+            return subscription.account.credit < subscription.terms.event_fee
+    return True
 
 
 def end_and_tell(

@@ -12,7 +12,8 @@ from farthing.btp_nips.codec import check_timestamp
 from farthing.btp_nips.conditions import identify
 from farthing.btp_nips.errors import LimitExceeded, RelayError, Replayed
 from farthing.btp_nips.identity import Owner, owner_pubkey
-from farthing.btp_nips.lifecycle import check_replay
+from farthing.btp_nips.lifecycle import REPLAY_SECONDS, check_replay
+from farthing.btp_nips.positions import Position
 from farthing.connector.incoming import IncomingPacket
 from farthing.connector.known_peers import max_balance
 from farthing.connector.purchase import Purchase
@@ -116,6 +117,15 @@ class SubscriberMessage(OwnersMessage):
     def plan(self) -> list[TransactWrite]:
         """The writes, made from `standing`, the account first. Empty if nothing changes. Sets
         `subscription` to the new state, and `price`. Raises Rejected."""
+
+    def noting(self, start: Position | None = None) -> TransactWrite:
+        """The write that stores the message's hash. The hash stays as long as the timestamp is
+        accepted: otherwise the message could have its effect again. `start` is the position behind
+        which its pull began."""
+        agent, settings = self.agent, self.agent.settings
+        accepted_until = self.message.metadata.timestamp + settings.subscription_skew_seconds
+        until = max(agent.now + REPLAY_SECONDS, accepted_until)
+        return agent.paid_subscriptions.note(self.digest, self.peer.id, self.owner, start, until)
 
     def commit(self, payment: Payment) -> None:
         for _ in range(_ATTEMPTS):

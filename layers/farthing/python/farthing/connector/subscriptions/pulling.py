@@ -61,7 +61,8 @@ def hand_out_messages(
     found = reading.take(most)
     room = answer_of(agent, subscription).room
     candidates = _candidates(agent, subscription, found, room)
-    chosen, is_full = choose_messages(room, candidates, spare=_LAST_WORDS)
+    spare = _spare(subscription, sum(not each.is_eose for each in found), drawable)
+    chosen, is_full = choose_messages(room, candidates, spare=spare)
     steps = [
         Step(each.position, is_event=not (each.is_replaced or one.is_eose))
         for each, one in zip(chosen, found, strict=False)
@@ -86,8 +87,18 @@ def hand_out_messages(
     if all_fit(room, [*messages, *words]):
         after, messages, more = told, [*messages, *words], more and ending is None
     else:
-        ending = None
+        more, ending = more or ending is not None, None
     return Handed(after, messages, more, outcome.refilled, ending)
+
+
+def _spare(subscription: PaidSubscription, events: int, drawable: int) -> int:
+    """The octets to keep free for the relay's last messages, if they may follow these events."""
+    account, terms = subscription.account, subscription.terms
+    most = terms.max_events
+    is_over = most is not None and account.delivered + events > most
+    left = account.credit + drawable - events * terms.event_fee
+    is_low = credit_level(left, 0, terms.event_fee) is not CreditLevel.ENOUGH
+    return _LAST_WORDS if is_over or is_low else 0
 
 
 def messages_again(
@@ -100,7 +111,8 @@ def messages_again(
     found = [each for each in reading.take(most) if each.position <= cursor]
     room = answer_of(agent, subscription).room
     candidates = _candidates(agent, subscription, found, room)
-    chosen, is_full = choose_messages(room, candidates, spare=_LAST_WORDS)
+    # Whatever was handed out fits, with or without octets for the last messages.
+    chosen, is_full = choose_messages(room, candidates)
     messages, more = [each.message for each in chosen], is_full or reading.more
     if not subscription.ending:
         return messages, more
@@ -156,13 +168,14 @@ def _end(
 ) -> tuple[PaidSubscription, list[Written], Ending | None]:
     """The last messages of the answer, and whether the subscription ends with them."""
     credit, fee = subscription.account.credit, subscription.terms.event_fee
+    level = credit_level(credit, drawable, fee)
     ending = None if stop is None else _ENDINGS.get(stop)
+    if level is CreditLevel.GONE:
+        ending = Ending.CREDIT
     if ending is not None:
         words = last_words(agent, subscription, ending, credit + drawable)
         return replace(subscription, is_told=True), words, ending
-    if not fee or subscription.is_low:
-        return subscription, [], None
-    if credit_level(credit, drawable, fee) is CreditLevel.ENOUGH:
+    if subscription.is_low or level is CreditLevel.ENOUGH:
         return subscription, [], None
     text = low_credit_text(credit, drawable, fee)
     notice = messages_of(agent, subscription).notice(LOW_CREDIT, text, agent.now)

@@ -1,17 +1,16 @@
 """Delivery by push: packets of amount 0 to the subscriber's address, in order. Each event is
 charged when a valid fulfillment has come.
 
-One caller at a time serves a subscription: it holds the lease. It commits after every ten events. A
-commit fails if another caller has taken the lease over, so no event is charged twice. A caller that
-finds the lease held stops at once: the holder checks for new events again after it has released the
-lease.
+The caller that holds the lease (`leases`) serves a subscription. It commits after every ten events.
+A caller that finds the lease held stops at once: the holder checks for new events again after it
+has released the lease.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from secrets import SystemRandom, token_hex
+from secrets import SystemRandom
 from typing import Final, NamedTuple
 
 from farthing.btp_nips.account import Account, Step, Stop, hand_out
@@ -38,6 +37,13 @@ from farthing.btp_nips.retries import (
 from farthing.connector.sending import send_free
 from farthing.connector.subscriptions.answering import messages_of, token_of
 from farthing.connector.subscriptions.ending import end
+from farthing.connector.subscriptions.leases import (
+    LEASE_MS,
+    Lease,
+    LeaseHolder,
+    LeaseLost,
+    take_lease,
+)
 from farthing.connector.subscriptions.pulling import last_words
 from farthing.connector.subscriptions.reading import Found, Reading, backlog_for
 from farthing.context import Agent
@@ -45,12 +51,9 @@ from farthing.ilp.packet import Code, final
 from farthing.ilp.reject import NextHopRejected, Rejected
 from farthing.ports.meter import Metric
 from farthing.ports.outbound import side_by_side
-from farthing.store.paid_records import Offer, PaidSubscription, Trouble
-from farthing.store.table import TransactionCancelled, TransactWrite
+from farthing.store.paid_records import Offer, Trouble
 
 _COMMIT_AFTER: Final = 10  # events
-_LEASE_MS: Final = 60_000
-_RENEW_MS: Final = 25_000  # a lease with less time left is renewed before the next packet
 _AT_WORK_MS: Final = (
     40_000  # after this time another call continues, because calls have a time limit
 )
@@ -84,43 +87,20 @@ class Parcel(NamedTuple):
 def deliver(agent: Agent, owner: Owner, subscription_id: str) -> None:
     """Send a subscription the events that it has not received yet."""
     while True:
-        delivery = _lease(agent, owner, subscription_id)
+        lease = take_lease(agent, owner, subscription_id)
         try:
-            if delivery is None or not delivery.run():
+            if lease is None or not _Delivery(agent, lease).run():
                 return
-        except _LeaseLost:
+        except LeaseLost:
             return
 
 
-def _lease(agent: Agent, owner: Owner, subscription_id: str) -> "_Delivery | None":
-    holder, now_ms = token_hex(8), agent.now_ms
-    found = agent.paid_subscriptions.take_lease(
-        owner, subscription_id, holder, now_ms, now_ms + _LEASE_MS
-    )
-    if found is not None:
-        return _Delivery(agent, found, holder)
-    standing = agent.paid_subscriptions.get(owner, subscription_id, agent.now)
-    if standing is not None:
-        # If the holder has crashed, the sweep must continue when the lease is over.
-        agent.paid_subscriptions.wake_at(standing, max(standing.lease_ms, now_ms) + 1)
-    return None
+class _Delivery(LeaseHolder):
+    """One delivery, which sends what is left."""
 
-
-class _LeaseLost(Exception):
-    """Another caller holds the lease by now, or the subscription has ended."""
-
-
-class _Delivery:
-    """One caller that holds the lease. `old` is the committed state, `new` the state to commit."""
-
-    def __init__(self, agent: Agent, subscription: PaidSubscription, holder: str) -> None:
-        self._agent = agent
-        self._store = agent.paid_subscriptions
-        self._holder = holder
-        self._old = self._new = subscription
-        self._lease_ms = agent.now_ms + _LEASE_MS
+    def __init__(self, agent: Agent, lease: Lease) -> None:
+        super().__init__(agent, lease)
         self._began_ms = agent.now_ms
-        self._events = 0  # events that are not committed yet
 
     def run(self) -> bool:
         """Deliver until nothing is left. Returns whether there is more to do at once."""
@@ -170,7 +150,7 @@ class _Delivery:
     def _reserve(self, offer: Offer) -> None:
         """Take the payment of a relay out of the budget before the packet leaves. After a crash,
         another caller settles the payment when our lease is over."""
-        self._store.wake_at(self._new, self._agent.now_ms + _LEASE_MS + 1)
+        self._store.wake_at(self._new, self._agent.now_ms + LEASE_MS + 1)
         account = replace(self._new.account, spent=self._new.account.spent + offer.amount)
         budget = self._new.budget - offer.amount
         self._new = replace(self._new, account=account, budget=budget, offer=offer)
@@ -212,19 +192,6 @@ class _Delivery:
         ]
         self._transact(after, along)
 
-    def _transact(self, after: PaidSubscription, along: Sequence[TransactWrite]) -> None:
-        """Commit together with other writes. Raises _LeaseLost if one of them is refused."""
-        lease_ms = self._next_lease()
-        change = self._store.change(self._old, after, holder=self._holder, lease_ms=lease_ms)
-        try:
-            self._agent.engine.transact([change, *along])
-        except TransactionCancelled:
-            # The purse has made another payment meanwhile, or the lease is lost.
-            self._leave()
-            self._agent.wakes.wake(after.owner, after.id)
-            raise _LeaseLost from None
-        self._old = self._new = after
-
     # The steps after one wake
 
     def _send_all(self, reading: Reading) -> bool:
@@ -243,7 +210,10 @@ class _Delivery:
                 return False
         cursor = max(self._new.account.cursor, reading.reached)
         self._new = replace(self._new, account=self._new.account.moved_to(cursor))
-        self._warn()
+        if self._warn() is CreditLevel.GONE:
+            self._commit()
+            self._end(Ending.CREDIT)
+            return False
         self._commit()
         return self._is_behind()
 
@@ -340,18 +310,21 @@ class _Delivery:
         self._transact(after, moved)
         return amount
 
-    def _warn(self) -> None:
+    def _warn(self) -> CreditLevel:
         """Send one NOTICE when little credit is left."""
         subscription = self._new
         fee, credit = subscription.terms.event_fee, subscription.account.credit
-        if not fee or subscription.is_low or credit >= LOW_CREDIT_FEES * fee:
-            return
+        if credit >= (fee if subscription.is_low else LOW_CREDIT_FEES * fee):
+            return CreditLevel.ENOUGH
         drawable = self._agent.subscription_funds.of(subscription.owner).drawable
-        if credit_level(credit, drawable, fee) is CreditLevel.ENOUGH:
-            return
-        self._new = replace(subscription, is_low=True)
-        text = low_credit_text(credit, drawable, fee)
-        self._try(messages_of(self._agent, subscription).notice(LOW_CREDIT, text, self._agent.now))
+        level = credit_level(credit, drawable, fee)
+        if level is CreditLevel.LOW and not subscription.is_low:
+            self._new = replace(subscription, is_low=True)
+            self._commit(goes_on=True)  # before the subscriber answers with a top-up
+            text = low_credit_text(credit, drawable, fee)
+            messages = messages_of(self._agent, subscription)
+            self._try(messages.notice(LOW_CREDIT, text, self._agent.now))
+        return level
 
     # Ends
 
@@ -424,37 +397,6 @@ class _Delivery:
         self._store.wake_at(self._new, time_ms)
         delay = max(0, time_ms - self._agent.now_ms) / 1000
         self._agent.wakes.wake(self._new.owner, self._new.id, delay)
-
-    # The lease
-
-    def _next_lease(self) -> int:
-        self._lease_ms = self._agent.now_ms + _LEASE_MS
-        return self._lease_ms
-
-    def _keep_lease(self) -> None:
-        """Renew the lease if its time does not suffice to send a packet and commit it."""
-        left = self._lease_ms - self._agent.now_ms
-        if left < max(_RENEW_MS, 2 * self._agent.settings.subscription_packet_ms):
-            self._write(self._next_lease())
-
-    def _commit(self, *, goes_on: bool = False) -> None:
-        """Write the new state, and keep the lease or release it. Raises _LeaseLost."""
-        if self._new != self._old:
-            self._write(self._next_lease() if goes_on else 0)
-        elif not goes_on:
-            self._leave()
-
-    def _write(self, lease_ms: int) -> None:
-        if not self._store.commit(self._old, self._new, self._holder, lease_ms):
-            raise _LeaseLost
-        drawn = self._new.account.delivered - self._old.account.delivered
-        self._old = self._new
-        self._events = 0
-        if drawn:  # payments to other relays are not our revenue
-            self._agent.meter.count(Metric.REVENUE, drawn * self._old.terms.event_fee)
-
-    def _leave(self) -> None:
-        self._store.leave(self._old.owner, self._old.id, self._holder)
 
     def _is_behind(self) -> bool:
         """Whether new events have come for which no caller was woken, because we held the lease."""

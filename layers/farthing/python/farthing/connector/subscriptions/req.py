@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
-from typing import NamedTuple
 
 from farthing.btp_nips.account import Account
 from farthing.btp_nips.codec import Written
 from farthing.btp_nips.conditions import check_reply_to
-from farthing.btp_nips.errors import FilterRefused, InvalidAmount
+from farthing.btp_nips.errors import InvalidAmount
 from farthing.btp_nips.fees import (
     LOW_CREDIT_FEES,
     Agreement,
@@ -16,8 +14,8 @@ from farthing.btp_nips.fees import (
     payment_insufficient,
     top_up,
 )
-from farthing.btp_nips.filter_sets import check_filters, same_filters
-from farthing.btp_nips.identity import origin_of, owner_pubkey
+from farthing.btp_nips.filter_sets import check_filters
+from farthing.btp_nips.identity import origin_of
 from farthing.btp_nips.lifecycle import (
     Ending,
     Intent,
@@ -27,10 +25,10 @@ from farthing.btp_nips.lifecycle import (
 )
 from farthing.btp_nips.messages import HOPS_MAX, Delivery, Req
 from farthing.btp_nips.models import Model
-from farthing.btp_nips.positions import START, Position, backlog_size, pack_backlog
+from farthing.btp_nips.positions import Position, backlog_size
 from farthing.btp_nips.propagation import check_loop
-from farthing.btp_nips.tokens import read_token
 from farthing.connector.subscriptions.answering import answer_of
+from farthing.connector.subscriptions.beginning import begin
 from farthing.connector.subscriptions.ending import end, end_writes
 from farthing.connector.subscriptions.message import SubscriberMessage
 from farthing.connector.subscriptions.proof import prove_address
@@ -38,23 +36,10 @@ from farthing.connector.subscriptions.pulling import hand_out_messages, messages
 from farthing.connector.subscriptions.reading import NOTHING_KNOWN, backlog_for, start_of
 from farthing.ilp.reject import Rejected
 from farthing.ports.meter import Metric
-from farthing.relay.visibility import visible_to
 from farthing.store.events import StoredEvent
 from farthing.store.paid_records import Agreed, PaidSubscription, Trouble
-from farthing.store.planner import ScanAllowance, ScanTooLong
 from farthing.store.subscription_funds import Funds
-from farthing.store.subscriptions import text_of
 from farthing.store.table import TransactWrite
-
-_DEFAULT_LIMIT = 100
-
-
-class Beginning(NamedTuple):
-    """The first position of a subscription, and the stored events to deliver first."""
-
-    since: int
-    backlog: bytes
-    cursor: Position
 
 
 class ReqMessage(SubscriberMessage):
@@ -107,7 +92,7 @@ class ReqMessage(SubscriberMessage):
         )
         self.price = agreement.terms.price
         agreed = self._agreed(agreement)
-        beginning = self._beginning(None)
+        beginning = begin(self.agent, req, self.owner)
         new = PaidSubscription(
             owner=self.owner,
             id=req.subscription_id,
@@ -126,7 +111,7 @@ class ReqMessage(SubscriberMessage):
             budget=budget,
         )
         self._prove(new)
-        self._backlog = beginning.backlog
+        self._backlog, self._known = beginning.backlog, beginning.known
         start = self._start(new)
         after, along = self._pull(new, start)
         self._drawn, self._delivered = after.account.spent, after.account.delivered
@@ -144,7 +129,7 @@ class ReqMessage(SubscriberMessage):
             # read.
             store = self.agent.paid_subscriptions
             writes.append(store.know_origin(after, self.agent.now, is_own=is_own))
-        return [*writes, self._noted(start), *along]
+        return [*writes, self.noting(start), *along]
 
     def _check_loop(self) -> bool:
         """Refuse a subscription that other relays have passed on to us twice. Returns whether the
@@ -171,7 +156,7 @@ class ReqMessage(SubscriberMessage):
             raise payment_insufficient(terms, least, received)
         self.price = terms.price
         added = received - terms.price
-        beginning = self._beginning(old)
+        beginning = begin(self.agent, req, self.owner, old)
         new = replace(
             old,
             agreed=self._agreed(Agreement(terms, ttl, added), old),
@@ -191,7 +176,7 @@ class ReqMessage(SubscriberMessage):
         )
         self._prove(new)
         self.shown_position = old.account.cursor
-        self._backlog = beginning.backlog
+        self._backlog, self._known = beginning.backlog, beginning.known
         store = self.agent.paid_subscriptions
         return self._changed(
             old, new, [*store.agree(new, beginning.backlog), store.due(new, new.expires_at * 1000)]
@@ -247,7 +232,7 @@ class ReqMessage(SubscriberMessage):
         self._lead_to(after, old)
         self.subscription = after
         change = store.change(old, after, lease_ms=None if keeps_lease else 0)
-        return [change, *along, self._noted(start), *more]
+        return [change, *along, self.noting(start), *more]
 
     def _lead_to(self, new: PaidSubscription, old: PaidSubscription | None) -> None:
         """Write the hints by which events find a subscription by push, before it is open. The hints
@@ -256,10 +241,6 @@ class ReqMessage(SubscriberMessage):
         if new.is_push and not (is_same and old is not None and old.expires_at == new.expires_at):
             self.agent.paid_subscriptions.write_hints(new)
         self._stale = old if old is not None and old.is_push and not is_same else None
-
-    def _noted(self, start: Position | None) -> TransactWrite:
-        store = self.agent.paid_subscriptions
-        return store.note(self.digest, self.peer.id, self.owner, start, self.agent.now)
 
     def _start(self, subscription: PaidSubscription) -> Position | None:
         """The position behind which a pull begins; None without a pull."""
@@ -341,58 +322,6 @@ class ReqMessage(SubscriberMessage):
             return given or ""
         own = self.agent.settings.pubkey
         return origin_of(own, self.owner, self.message.subscription_id)
-
-    def _beginning(self, old: PaidSubscription | None) -> Beginning:
-        """Where delivery begins. After a change of filters it continues from the last number
-        delivered: later events come from the log, so none is missed."""
-        agent, req = self.agent, self.message
-        if req.resumption_token is not None:
-            return self._resumed(req.resumption_token)
-        last = agent.changes.last_number()
-        if old is not None:
-            cursor = old.account.cursor
-            last = max(old.since, cursor.number if cursor.is_live else 0)
-        return Beginning(last, self._stored(last), START)
-
-    def _resumed(self, text: str) -> Beginning:
-        agent = self.agent
-        secret = agent.settings.secret
-        token = read_token(secret, text, owner=self.owner, now=agent.now)
-        last = agent.changes.last_number()
-        if token.position.is_live:
-            return Beginning(max(last, token.position.number), b"", token.position)
-        # The position is among stored events: use the same list of them if it is still kept.
-        before = agent.paid_subscriptions.get(self.owner, token.subscription_id, agent.now)
-        if before is None or not same_filters(before.filters, self.message.filters):
-            return Beginning(last, self._stored(last), START)
-        backlog = agent.paid_subscriptions.backlog(before)
-        if backlog_size(backlog) != before.stored:
-            return Beginning(last, self._stored(last), START)
-        return Beginning(before.since, backlog, token.position)
-
-    def _stored(self, last: int) -> bytes:
-        """Stored events that are numbered up to `last`. The others come from the log."""
-        agent = self.agent
-        most = agent.settings.subscription_max_stored
-        filters = [filter.with_limit(_DEFAULT_LIMIT, most) for filter in self.message.filters]
-        pubkey = owner_pubkey(self.owner)
-        visible = visible_to(frozenset() if pubkey is None else frozenset({pubkey}))
-        try:
-            allowance = ScanAllowance(agent.settings.max_scan)
-            answer = agent.reader.answer(filters, text_of(filters), visible, allowance)
-            found = list(islice(answer, most))
-        except ScanTooLong:
-            raise FilterRefused("a filter is too broad for its limit, narrow it") from None
-        self._known = {event.id: event for event in found}
-        # A stored event keeps its number, so it is read once for each event in the cache.
-        unknown = [event.id for event in found if event.number is None]
-        for event_id, number in agent.changes.numbers_of(unknown).items():
-            self._known[event_id].number = number
-        return pack_backlog(
-            (event.created_at, event.id)
-            for event in found
-            if event.number is not None and event.number <= last
-        )
 
     def _prove(self, new: PaidSubscription) -> None:
         if not new.is_push:
