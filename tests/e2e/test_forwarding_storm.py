@@ -1,6 +1,7 @@
 """One condition for many packets, to a next hop that fulfils and claims each of them, and kill -9
 in the midst of it. Every packet that was fulfilled is charged once, and what the next hop claims is
-owed, but for packets that were on their way when the process died."""
+owed, but for packets that were on their way when the process died. A stop is no such end: packets
+on their way are answered first."""
 
 import re
 import threading
@@ -11,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from farthing.aws.outbound import HttpOutbound
 from farthing.connector.client import PaymentFailed, PreparedPayment, send_payment
-from farthing.ilp.packet import Fulfill, Prepare, decode_prepare, encode
+from farthing.ilp.packet import Code, Fulfill, Prepare, Reject, decode_prepare, encode
 from farthing.ports.hosts import ANYWHERE
 from farthing.ports.outbound import OutboundFailed
 from farthing.store.ledger import Balance, Ledger
@@ -34,6 +35,9 @@ class PlainConnector(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.claims: list[int] = []
+        self.came = threading.Event()  # a packet has come
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self.endpoint = f"http://127.0.0.1:{self.server_address[1]}/ilp"
 
     @property
@@ -50,6 +54,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         prepare = decode_prepare(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.came.set()
+        self.server.may_answer.wait()
         self.server.claims.append(prepare.amount)
         body = encode(Fulfill(FULFILLMENT))
         self.send_response(200)
@@ -70,6 +76,7 @@ def plain_connector() -> Iterator[PlainConnector]:
         try:
             yield connector
         finally:
+            connector.may_answer.set()
             connector.shutdown()
             thread.join()
 
@@ -115,12 +122,14 @@ def add_peers(relay: RelayProcess, hop: PlainConnector) -> str:
     return token[1]
 
 
-def balances(relay: RelayProcess) -> tuple[Balance, Balance]:
-    """Of the payer and of the next hop, once what a dead process held has been swept."""
+def balances(relay: RelayProcess, *, swept: bool = True) -> tuple[Balance, Balance]:
+    """Of the payer and of the next hop; unless told otherwise, once what a dead process held has
+    been swept."""
     engine = SqliteEngine(relay.data)
     try:
         ledger = Ledger(engine)
-        ledger.release_expired(FAR_AHEAD_MS)
+        if swept:
+            ledger.release_expired(FAR_AHEAD_MS)
         return ledger.balance("payer"), ledger.balance("hop")
     finally:
         engine.close()
@@ -178,4 +187,28 @@ def test_books_balance_after_a_kill_while_forwarding(
     assert (payer.posted, payer.pending) == (each * PAYERS * AMOUNT, 0)
     assert next_hop.payable == each * PAYERS * (AMOUNT - FEE)
     assert next_hop.payable <= hop.claim <= next_hop.payable + kills * PAYERS * (AMOUNT - FEE)
+    assert_no_differences(relay)
+
+
+def test_a_stop_does_not_wait_long_for_a_next_hop(
+    start_relay: Callable[..., RelayProcess],
+) -> None:
+    replies: list[object] = []
+    with plain_connector() as hop:
+        hop.may_answer.clear()
+        relay = start_relay(port=free_port())
+        token, url = add_peers(relay, hop), f"{relay.http}/ilp"
+
+        def send() -> None:
+            replies.append(send_payment(HttpOutbound(ANYWHERE), url, token, packet(b"slow")))
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        assert hop.came.wait(30)
+        assert relay.stop() == 0
+        sending.join()
+    (reply,) = replies  # the payer is answered
+    assert isinstance(reply, Reject)
+    assert reply.code == Code.R00_TRANSFER_TIMED_OUT
+    assert balances(relay, swept=False) == (Balance(), Balance())
     assert_no_differences(relay)

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from farthing.ports.hosts import ANYWHERE
-from farthing.ports.outbound import OutboundTimeout, Response
+from farthing.ports.outbound import OutboundFailed, OutboundTimeout, Response
 from infra.local.server.outbound import LocalOutbound
 from infra.local.server.workers import LoopMailbox
 from infra.local.server.write_scheduler import WriteScheduler
@@ -63,6 +63,47 @@ def test_a_timeout_is_not_rounded_up() -> None:
     assert Answer.given is not None
     assert Answer.given.total == 28.25
     assert Answer.given.ceil_threshold > 10**9
+
+
+class Deaf:
+    """What `session.post` returns for a host that never answers."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    async def __aenter__(self) -> None:
+        await asyncio.Event().wait()
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("by_scheduler", [True, False])
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_stop_ends_requests_of_handlers_and_of_other_threads(
+    by_scheduler: bool, steps: int
+) -> None:
+    """Before the request has taken its first step, and while it waits for the answer."""
+
+    async def work(outbound: LocalOutbound, scheduler: WriteScheduler) -> None:
+        outbound._session.post = Deaf  # type: ignore[assignment,method-assign]
+
+        def send() -> None:
+            outbound.post("http://127.0.0.1:1/", {}, b"", 1e6)
+
+        call = (scheduler.call, send) if by_scheduler else (send,)
+        sending = asyncio.create_task(asyncio.to_thread(*call))
+        while not outbound._under_way:
+            await asyncio.sleep(0)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        outbound.give_up()
+        with pytest.raises(OutboundTimeout):
+            await sending
+        with pytest.raises(OutboundFailed):  # nothing is sent any more
+            await asyncio.to_thread(*call)
+
+    in_the_hub(work)
 
 
 @pytest.mark.parametrize("seconds", [0, -0.7])

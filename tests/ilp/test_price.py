@@ -243,6 +243,14 @@ def test_kind_10032_that_does_not_say_how_to_pay(tag: list[str]) -> None:
         terms_from_peer_info(signed(kind=10032, tags=tags))
 
 
+def test_a_tag_of_kind_10032_counts_before_its_content(agent: Agent) -> None:
+    (own,) = publish_identity(agent)
+    other = '{"ilpAddress":"g.other","httpEndpoint":"http://other","assetCode":"EUR"}'
+    tags = [list(tag) for tag in own.tags]
+    both = signed(kind=10032, secret=OWNER, tags=tags, content=other)
+    assert terms_from_peer_info(both) == terms_from_peer_info(own)
+
+
 def test_a_payment_made_from_the_terms_is_taken(agent: Agent, clock: Clock) -> None:
     now = datetime.fromtimestamp(clock.now, UTC)
     payment = prepare_payment(note(), ALICE, good_terms(agent), now)

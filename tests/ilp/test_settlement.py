@@ -150,9 +150,10 @@ def test_what_is_no_quantity_is_refused(agent: Agent, body: object) -> None:
     assert agent.ledger.balance("ann").posted == 0
 
 
-def test_a_settlement_needs_a_key(agent: Agent) -> None:
+@pytest.mark.parametrize("key", ["", "caf\udce9", "a\x7f"])
+def test_a_settlement_needs_a_key(agent: Agent, key: str) -> None:
     with pytest.raises(InvalidSettlement):
-        receive_settlement(agent, "ann", "", {"amount": "5", "scale": 9})
+        receive_settlement(agent, "ann", key, {"amount": "5", "scale": 9})
 
 
 @given(st.integers(0, 9 * 10**9), st.integers(0, 18), st.integers(0, 9))

@@ -111,6 +111,12 @@ def test_a_changed_claim_or_signature(jwt_agent: Agent) -> None:
     assert_nobody(jwt_agent, f"..{mac}")
 
 
+@pytest.mark.parametrize("token", ["..\udce9", "a.b.\udcff", "é.é.é"])
+def test_octets_outside_ascii_are_nobodys(jwt_agent: Agent, token: str) -> None:
+    """Octets that are not UTF-8 come as surrogates."""
+    assert_nobody(jwt_agent, token)
+
+
 def test_after_the_owners_key_has_changed(jwt_agent: Agent) -> None:
     """What is sealed under the old key cannot be opened, and opens no door."""
     settings = replace(jwt_agent.settings, secret_key="5" * 64)

@@ -61,10 +61,22 @@ class TestPlainPackets:
         send(either, prepare)
 
         assert_fulfilled(send(either, prepare), prepare)
-        assert_fulfilled(send(either, replace(prepare, amount=5000)), prepare)
 
         assert (left(either), posted(either)) == (1000, 1000)
         assert audit(either).differences == []
+
+    @pytest.mark.parametrize("amount", [999, 1001])
+    def test_another_amount_under_the_same_data_is_not_taken(
+        self, either: Agent, amount: int
+    ) -> None:
+        """Fulfilled as a repeat, it would be paid and never booked."""
+        first = fill_packet(either, 1000)
+        send(either, first)
+
+        assert code_of(send(either, replace(first, amount=amount))) == "F99"
+
+        assert_fulfilled(send(either, first), first)
+        assert (left(either), posted(either)) == (1000, 1000)
 
     def test_payments_of_other_data_add_up(self, agent: Agent) -> None:
         for number in range(3):
@@ -160,6 +172,18 @@ class TestStreamPackets:
 
         assert_fulfilled(second, prepare)
         assert opened(either, first) == opened(either, second)
+        assert (left(either), posted(either)) == (250, 250)
+
+    def test_a_replayed_packet_with_another_amount_is_answered_and_not_fulfilled(
+        self, either: Agent
+    ) -> None:
+        prepare = stream_packet(either, 250)
+        send(either, prepare)
+
+        reply = send(either, replace(prepare, amount=300))
+
+        assert code_of(reply) == "F99"
+        assert opened(either, reply).amount == 300
         assert (left(either), posted(either)) == (250, 250)
 
     def test_of_several_in_one_millisecond_each_is_booked(self, either: Agent) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from farthing.agent.follows import drop_unfollowed, followed, propose_peers
@@ -64,6 +65,50 @@ def test_a_followed_agent_becomes_a_peer(agent: Agent) -> None:
     # Alice computes the token that she shows us; nobody has to send it.
     shown = derived_token(ALICE, OWNER_KEY, ALICE_KEY)
     assert known_peers(agent).by_token(shown) is not None
+
+
+@pytest.mark.parametrize("also", [{}, {"httpEndpoint": "https://alice.example/ilp"}])
+def test_an_agent_that_states_its_address_in_the_content_becomes_a_peer(
+    agent: Agent, also: dict[str, str]
+) -> None:
+    told = {
+        "ilpAddress": "g.agent.alice",
+        "btpEndpoint": "wss://alice.example" if also else "https://alice.example/ilp",
+        "assetCode": "USD",
+        "assetScale": 9,
+        **also,
+    }
+    follow(agent, ALICE_KEY)
+    agent.events.save(signed(ALICE, kind=10032, content=orjson.dumps(told).decode()))
+
+    list(propose_peers(agent))
+
+    peer = peers(agent)[ALICE_KEY]
+    assert (peer.ilp_address, peer.endpoint) == ("g.agent.alice", "https://alice.example/ilp")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"btpEndpoint": "wss://alice.example"},  # packets go by HTTP
+        {"ilpAddress": 5},
+        {"ilpAddress": None},
+        {"assetScale": "9.5"},
+        {"assetScale": True},
+        {"assetCode": ["USD"]},
+    ],
+    ids=str,
+)
+def test_content_that_cannot_be_a_peers_is_left_out(agent: Agent, told: dict[str, Any]) -> None:
+    right = {
+        "ilpAddress": "g.agent.alice", "btpEndpoint": "https://alice.example/ilp",
+        "assetCode": "USD", "assetScale": 9,
+    }  # fmt: skip
+    follow(agent, ALICE_KEY)
+    content = orjson.dumps({**right, **told}).decode()
+    agent.events.save(signed(ALICE, kind=10032, content=content))
+
+    assert list(propose_peers(agent)) == []
 
 
 def test_the_operator_decides_whether_it_counts_at_once(engine: Engine, clock: Clock) -> None:

@@ -85,6 +85,25 @@ def test_routes_are_heard_only_from_the_followed(agent: Agent) -> None:
     assert filters[1] == {"kinds": [3, 10002, 10032], "limit": agent.settings.max_gathered_events}
 
 
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"tags": [["ilp_address", "g.agent.x"], ["price_per_byte", "10"]]},
+        {"content": '{"ilpAddress":"g.agent.x","btpEndpoint":"wss://x.example"}'},
+    ],
+    ids=["tags", "content"],
+)
+def test_an_agent_behind_the_first_hop_needs_an_address_alone(
+    agent: Agent, claim: dict[str, Any]
+) -> None:
+    follow(agent, [ALICE_KEY, "ws://alice.example"])
+    of_bob = signed(kind=10032, secret=BOB, **claim)
+
+    gather(replace(agent, relays=Elsewhere(alice=[plain(of_bob)])))
+
+    assert agent.events.get(of_bob.id) is not None
+
+
 def test_a_second_round_keeps_nothing_twice(agent: Agent) -> None:
     follow(agent, [ALICE_KEY, "ws://alice.example"])
     there = Elsewhere(alice=[plain(signed(kind=10033, secret=ALICE))])

@@ -75,6 +75,9 @@ _PING_SECONDS = 30
 _NUMBERING_SECONDS = 1.0
 _PURGE_SECONDS = 30
 _STOP_SECONDS = 10
+# How long a stop waits for the answers of next hops and other peers. A packet without an answer is
+# then rejected, and its hold released.
+_ANSWER_SECONDS = 3
 _SYNC_WORKERS = 2
 # Threads for large requests, most of which wait for their turn. Each has a cache of its own.
 _SPARE_WORKERS = 8
@@ -228,6 +231,7 @@ class Server:
     async def stop(self) -> None:
         """Accept nothing new, finish what is being handled, and close the database."""
         self._stopping = True
+        asyncio.get_running_loop().call_later(_ANSWER_SECONDS, self._outbound.give_up)
         self._streams.stop()
         if self._feeds is not None:
             await asyncio.to_thread(self._feeds.stop)

@@ -1,5 +1,7 @@
 """Requests to peers from the local server. A handler that the scheduler runs must not block other
-handlers. So the event loop sends its requests: there, many can wait at once at little cost."""
+handlers. So the event loop sends its requests: there, many can wait at once at little cost. The
+requests of other threads are sent there as well, so that a stop can end all of them.
+"""
 
 import asyncio
 import logging
@@ -8,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,7 +26,7 @@ from farthing.ports.outbound import (
     OutboundTimeout,
     Response,
 )
-from infra.local.server.workers import Mailbox
+from infra.local.server.workers import OwnMailbox
 from infra.local.server.write_scheduler import Outcome, WriteScheduler
 
 log = logging.getLogger("farthing")
@@ -31,12 +34,13 @@ log = logging.getLogger("farthing")
 # Each carries one packet at a time: with a next hop 100 ms away, 1,280 a second. Another Farthing
 # accepts 200 connections from one address by default.
 _CONNECTIONS_TO_A_HOST = 128
+_STOPPING = "the server is stopping"
 
 
 class LocalOutbound:
     """Must be created and closed in the event loop."""
 
-    def __init__(self, scheduler: WriteScheduler, mailbox: Mailbox, rules: HostRules) -> None:
+    def __init__(self, scheduler: WriteScheduler, mailbox: OwnMailbox, rules: HostRules) -> None:
         self._scheduler = scheduler
         self._mailbox = mailbox
         self._rules = rules
@@ -50,21 +54,39 @@ class LocalOutbound:
         )
         self._under_way: set[asyncio.Task[None]] = set()
         self._callbacks: set[asyncio.Task[None]] = set()
+        self._given_up = False
+
+    def give_up(self) -> None:
+        """End the requests under way, as if no answer came in time, and send no more: the server
+        stops."""
+        self._given_up = True
+        for request in self._under_way:
+            request.cancel()
 
     async def close(self) -> None:
+        self.give_up()
         for callback in self._callbacks:
             callback.cancel()  # a sender that misses its callback asks again
         await asyncio.gather(*self._callbacks, return_exceptions=True)
         await self._session.close()
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
-        if not self._scheduler.is_inside():
+        if self._mailbox.is_inside():  # the event loop cannot wait for itself
             return self._blocking.post(url, headers, body, timeout)
 
         def start(resume: Callable[[Outcome], None]) -> None:
             self._mailbox.put(lambda: self._begin(url, headers, body, timeout, resume))
 
-        response: Response = self._scheduler.wait_outside(start)
+        if self._scheduler.is_inside():
+            response: Response = self._scheduler.wait_outside(start)
+            return response
+        if self._given_up:  # the event loop may have stopped
+            raise OutboundFailed(_STOPPING)
+        outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        start(outcomes.put)
+        response, error = outcomes.get()
+        if error is not None:
+            raise error
         return response
 
     def side_by_side(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -137,13 +159,21 @@ class LocalOutbound:
                 resume((await self._post(url, headers, body, timeout), None))
             except OutboundFailed as error:
                 resume((None, error))
-            except BaseException as error:  # the waiting handler must get an answer
+            except Exception as error:  # the waiting handler must get an answer
                 resume((None, OutboundFailed(type(error).__name__)))
                 raise
 
+        def ended(task: asyncio.Task[None]) -> None:
+            self._under_way.discard(task)
+            if task.cancelled():  # perhaps before its first step
+                resume((None, OutboundTimeout(_STOPPING)))
+
+        if self._given_up:
+            resume((None, OutboundFailed(_STOPPING)))
+            return
         task = asyncio.get_running_loop().create_task(work())
         self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(ended)
 
     async def _post(
         self, url: str, headers: Mapping[str, str], body: bytes, timeout: float

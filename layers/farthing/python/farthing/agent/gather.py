@@ -13,8 +13,9 @@ from typing import Any
 
 from farthing.agent.follows import followed, newest
 from farthing.agent.places import hints, peers_relay
-from farthing.connector.client import NotPayable, terms_from_peer_info
+from farthing.connector.client import peer_info_fields
 from farthing.context import Agent
+from farthing.ilp import address
 from farthing.nostr.events import Event, InvalidEvent, parse_event, verify
 from farthing.nostr.kinds import Kind
 from farthing.nostr.messages import Refused
@@ -121,10 +122,8 @@ def _of_agents(agent: Agent, events: Collection[Event], heard: frozenset[str]) -
 
 
 def _claims_address(info: Event) -> bool:
-    try:
-        return bool(terms_from_peer_info(info))
-    except NotPayable:
-        return False
+    """A route needs no more of the agents behind the first hop: neither endpoint nor prices."""
+    return address.is_valid(peer_info_fields(info).get("ilp_address", ""))
 
 
 def _unknown(agent: Agent, found: Iterable[Event]) -> Iterator[Event]:

@@ -35,6 +35,15 @@ _WAITS = (0.2, 0.6, 1.8)
 _MAY_PASS = frozenset({429, 500, 502, 503, 504})
 # A proportional fee rises with each attempt, by a smaller step each time.
 _TRIES = 4
+# The fields in the content of kind 10032, and the tags that state the same. An HTTP endpoint comes
+# last, because it is preferred: of the endpoints for BTP, we can use only those that are HTTP URLs.
+_TAG_OF_FIELD = {
+    "ilpAddress": "ilp_address",
+    "btpEndpoint": "ilp_endpoint",
+    "httpEndpoint": "ilp_endpoint",
+    "assetCode": "asset_code",
+    "assetScale": "asset_scale",
+}
 
 
 class NotPayable(ValueError):
@@ -71,8 +80,8 @@ def terms_from_information(document: dict[str, Any]) -> RelayTerms:
 
 
 def terms_from_peer_info(event: Event, endpoint: str = "") -> RelayTerms:
-    """From a relay's own kind 10032, in the tag form."""
-    tags = {tag[0]: tag[1] for tag in event.tags if len(tag) > 1}
+    """From a relay's own kind 10032."""
+    tags = peer_info_fields(event)
     try:
         kinds = {
             int(name.removeprefix("price_kind_")): int(value)
@@ -88,6 +97,27 @@ def terms_from_peer_info(event: Event, endpoint: str = "") -> RelayTerms:
         return _checked(RelayTerms(tags["ilp_address"], where, event.pubkey, tariff))
     except (KeyError, ValueError):
         raise NotPayable("the relay's kind 10032 does not say how to pay") from None
+
+
+def peer_info_fields(event: Event) -> dict[str, str]:
+    """The fields of a kind 10032 by the names of their tags. Deployed agents state some of them
+    only in the content, as JSON."""
+    in_tags = {tag[0]: tag[1] for tag in event.tags if len(tag) > 1}
+    return _fields_in_content(event.content) | in_tags
+
+
+def _fields_in_content(content: str) -> dict[str, str]:
+    try:
+        told = orjson.loads(content)
+    except ValueError:
+        return {}
+    if not isinstance(told, dict):
+        return {}
+    return {
+        tag: str(told[name])
+        for name, tag in _TAG_OF_FIELD.items()
+        if type(told.get(name)) in (str, int)
+    }
 
 
 def _checked(terms: RelayTerms) -> RelayTerms:

@@ -37,6 +37,7 @@ from farthing.store.receipts import PurseFilled, Receipt
 from farthing.store.table import Item, TransactWrite
 
 FROZEN = "this purse is frozen"
+_PAID_BEFORE = "the same data has paid another amount into this purse: take new data"
 
 
 def read_purse_packet(agent: Agent, packet: IncomingPacket) -> "PurseFill":
@@ -77,12 +78,16 @@ class PurseFill(Purchase):
         return (*super().reads(receipt), lambda: self.agent.purses.get(self.key))
 
     def is_repeat(self, receipt: Receipt, found: Sequence[Any]) -> bool:
-        if super().is_repeat(receipt, found):
-            return True
-        self.purse = found[1]
-        if self.purse.is_frozen:
-            raise self.frozen()
-        return False
+        paid, self.purse = found
+        if paid is not None and paid.amount != receipt.amount:
+            raise self.declined(_PAID_BEFORE)  # fulfilled, it would be paid and never booked
+        if paid is None and self.purse.is_frozen:
+            raise self.declined(FROZEN)
+        return paid is not None
+
+    def was_committed(self, receipt: Receipt) -> bool:
+        paid = self.agent.ledger.receipt(receipt)
+        return paid is not None and paid.amount == receipt.amount
 
     def writes(self) -> Sequence[TransactWrite]:
         movement = Movement(
@@ -95,10 +100,10 @@ class PurseFill(Purchase):
         return self.agent.purses.fill(self.purse, movement)
 
     def refusal(self, current: Sequence[Item | None]) -> Rejected:
-        return self.frozen()
+        return self.declined(FROZEN)
 
-    def frozen(self) -> Rejected:
-        return RefusedByReceiver(FROZEN)
+    def declined(self, why: str) -> Rejected:
+        return RefusedByReceiver(why)
 
 
 class PlainFill(PurseFill):
@@ -150,8 +155,8 @@ class StreamFill(PurseFill):
         if self.payment.amount:  # a packet of amount 0 only asks, and leaves no record
             super().commit(payment)
 
-    def frozen(self) -> Rejected:
-        return RejectedAs(self.payment.decline(FROZEN))
+    def declined(self, why: str) -> Rejected:
+        return RejectedAs(self.payment.decline(why))
 
     def answer(self) -> bytes:
         return self.payment.fulfill().data

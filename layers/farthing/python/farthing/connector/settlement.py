@@ -38,8 +38,8 @@ def receive_settlement(agent: Agent, account: str, key: str, body: object) -> di
     """Count a payment that the engine reports for an account. Returns the counted amount in our
     scale."""
     amount = quantity(body, agent.settings.asset_scale)
-    if not key:
-        raise InvalidSettlement("expected an Idempotency-Key")
+    if not key or not key.isprintable():  # octets that are not UTF-8 are not printable
+        raise InvalidSettlement("expected an Idempotency-Key of printable characters")
     try:
         agent.settlements.receive(Settlement(account, key, amount, True, agent.now))
     except KeyUsedDifferently as error:

@@ -31,7 +31,8 @@ def is_strong(token: str) -> bool:
 
 
 def looks_like_jwt(token: str) -> bool:
-    return token.count(".") == 2
+    # A header may hold octets outside ASCII, which the library for JWTs cannot read.
+    return token.isascii() and token.count(".") == 2
 
 
 def jwt_subject(token: str) -> str:
