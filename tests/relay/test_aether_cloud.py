@@ -130,6 +130,16 @@ def test_counters_come_in_any_order_and_each_once(agent: Agent) -> None:
     assert sorted(answers) == ["ack"] + ["invalid_message"] * 3
 
 
+@pytest.mark.parametrize("inner", [b"", b"nonsense", b'{"a":1}', b'["REQ","s",{}]'])
+def test_what_is_no_message_inside_noise_has_a_sealed_answer(agent: Agent, inner: bytes) -> None:
+    client = connected(agent)
+    client.shake_hands()
+    assert client.session is not None
+    (answer,) = client.send_noise(noise.seal(client.session.send_key, next(client.sent), inner))
+    assert answer["error"] == "invalid_message"
+    assert client.counters == [0, 1]
+
+
 def test_state_is_sealed_and_bound_to_its_connection(agent: Agent) -> None:
     client, other = connected(agent), connected(agent, "other")
     client.shake_hands()
