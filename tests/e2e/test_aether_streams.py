@@ -178,7 +178,7 @@ def test_a_stream_looks_at_its_subscription_also_if_the_log_never_rests(
     """Otherwise a subscription that is read all the time would be forgotten."""
     clock = Clock()
     agent = make_agent(MemoryEngine(clock=clock), clock)
-    subscription = open_subscription(agent, {"filters": [{}]})
+    subscription = open_subscription(agent, {"filters": [{}]}, ip=None)
     monkeypatch.setattr(event_streams, "HEARTBEAT_SECONDS", 0.05)
     numbers = itertools.count()
 
