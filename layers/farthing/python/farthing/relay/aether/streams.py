@@ -88,7 +88,9 @@ def _subscriptions(agent: Agent) -> HttpSubscriptions:
     return HttpSubscriptions(agent.engine, agent.settings.aether_subscription_seconds)
 
 
-def read_log(agent: Agent, filters: Sequence[Filter], after: int) -> Batch:
+def read_log(
+    agent: Agent, filters: Sequence[Filter], after: int, most_characters: int | None = None
+) -> Batch:
     """The matching events, in the order of their numbers. Events that were replaced or have expired
     meanwhile are left out."""
     log = agent.kept(AETHER).changes
@@ -98,7 +100,7 @@ def read_log(agent: Agent, filters: Sequence[Filter], after: int) -> Batch:
     entries = list(islice(log.between(after, last), _MOST_ENTRIES))
     wanted = [entry for entry in entries if any(_may_match(each, entry) for each in filters)]
     found: list[tuple[int, str]] = []
-    room = _MOST_CHARACTERS
+    room = most_characters or _MOST_CHARACTERS
     for at in range(0, len(wanted), MAX_BATCH_GET):
         some = wanted[at : at + MAX_BATCH_GET]
         stored = agent.kept(AETHER).events.get_many(entry.id for entry in some)
