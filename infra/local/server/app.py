@@ -279,7 +279,7 @@ class Server:
             compress=False,  # like API Gateway; compressing costs more than verifying
             max_msg_size=2 * self.settings.max_message_length,
         )
-        if socket.can_prepare(request):
+        if _can_prepare(socket, request):
             return await self._websocket(request, socket)
         if request.headers["Upgrade"].strip().lower() == "websocket":
             return refusal(400, "expected a WebSocket handshake as in RFC 6455")
@@ -378,6 +378,13 @@ def _handshake_headers(request: web.BaseRequest) -> dict[str, str]:
 def _will_speak_aether(headers: dict[str, str]) -> bool:
     offered = headers.get(SUBPROTOCOL_HEADER, "")
     return headers[PATH_HEADER] == AETHER_PATH or AETHER_SUBPROTOCOL in offered
+
+
+def _can_prepare(socket: web.WebSocketResponse, request: web.BaseRequest) -> bool:
+    try:
+        return bool(socket.can_prepare(request))
+    except ValueError:  # a header of the handshake has octets beyond ASCII
+        return False
 
 
 async def _send(response: web.WebSocketResponse, frame: str | bytes) -> None:
