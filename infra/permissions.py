@@ -137,8 +137,8 @@ TABLES: Mapping[str, Permissions] = {
         _on(Table.CHANGES, _GET, _PUT), _REMOVE, _RULES, _on(Table.LEDGER, _PUT, _UPDATE)
     ),
     "settlements": _on(Table.LEDGER, _GET, _PUT, _UPDATE),
-    "stream": _all(_READ_LOG, _on(Table.LEDGER, _GET, _UPDATE)),
-    "subscriptions": _all(_on(Table.LEDGER, _PUT, _DELETE), _on(Table.CHANGES, _GET)),
+    "stream": _all(_READ_LOG, _on(Table.LEDGER, _GET, _PUT, _UPDATE)),
+    "subscriptions": _all(_on(Table.LEDGER, _QUERY, _PUT, _DELETE), _on(Table.CHANGES, _GET)),
     "sweeper": _all(_on(Table.LEDGER, _QUERY, _UPDATE, _DELETE), _PAID, _REMOVE),
     "upkeep": _all(
         _STORE,

@@ -4,7 +4,7 @@ from typing import Any
 
 from farthing.context import Agent
 from farthing.handlers.aether_web import check_served, json_value, subscription_answer
-from farthing.handlers.calls import Event, Response
+from farthing.handlers.calls import Event, Response, client_address
 from farthing.handlers.web import method_of, parameter, web_handler
 from farthing.relay.aether.streams import close_subscription, open_subscription
 
@@ -18,7 +18,7 @@ def handler(agent: Agent, event: Event) -> Response:
 
 def _open(agent: Agent, event: Event) -> dict[str, Any]:
     body = json_value(event, agent.settings.max_message_length)
-    return {"subscription_id": open_subscription(agent, body)}
+    return {"subscription_id": open_subscription(agent, body, ip=client_address(event))}
 
 
 def _close(agent: Agent, event: Event) -> dict[str, Any]:

@@ -433,7 +433,7 @@ class Scene:
 
     def stream_poll(self) -> Measured:
         """GET /v1/stream that finds nothing new."""
-        opened = open_subscription(self.agent, {"filters": [{"kinds": [1]}]})
+        opened = open_subscription(self.agent, {"filters": [{"kinds": [1]}]}, ip=None)
         filters = filters_of(find_subscription(self.agent, opened))
 
         def poll() -> None:

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from farthing.aether import frames, messages, noise
-from farthing.aether.errors import Code, InvalidEvent, InvalidMessage, NotAether
+from farthing.aether.errors import AetherError, Code, InvalidEvent, InvalidMessage, NotAether
 from farthing.aether.frames import Frame, MessageType
 from farthing.aether.messages import Envelope, Format, Hello, Outgoing
 from tests.aether.known import EVENTS, VECTORS
@@ -139,6 +139,37 @@ def test_what_is_wrong_is_told_from_what_is_no_aether(frame: str, is_aether: boo
         messages.read(frame)
 
     assert isinstance(caught.value, NotAether) is not is_aether
+
+
+_ID = "ab" * 32
+
+
+@pytest.mark.parametrize("value", ['"\\ud800"', "1e999", '"\\udc00x"'])
+def test_json_that_no_text_or_number_can_hold_is_refused_by_id(value: str) -> None:
+    """The parser refuses it although its grammar is JSON's."""
+    event = f'{{"type":"publish","event":{{"event_id":"{_ID}","content":{value}}}}}'
+    filters = f'{{"filters":[{{"#t":[{value}]}}],"sub_id":"s","type":"subscribe"}}'
+    nameless = f'{{"type":"unsubscribe","sub_id":{value}}}'
+    for frame, code, event_id, sub_id in (
+        (event, Code.INVALID_EVENT, _ID, None),
+        (filters, Code.INVALID_MESSAGE, None, "s"),
+        (nameless, Code.INVALID_MESSAGE, None, None),
+    ):
+        for each in (frame, frame.encode()):
+            with pytest.raises(AetherError) as caught:
+                messages.read(each)
+            assert not isinstance(caught.value, NotAether)
+            found = caught.value.code, caught.value.event_id, caught.value.sub_id
+            assert found == (code, event_id, sub_id)
+
+
+@pytest.mark.parametrize("prefixed", [False, True])
+@pytest.mark.parametrize("binary", [False, True])
+def test_the_answer_to_an_unreadable_frame_has_its_form(prefixed: bool, binary: bool) -> None:
+    octets = frames.encode(Frame(MessageType.ACK, b"no JSON", prefixed))
+    frame = octets if binary else frames.to_text(octets)
+    found = messages.probable_envelope(frame)
+    assert found == Envelope(Format.FLATBUFFERS, binary, prefixed)
 
 
 def test_nostr_is_what_starts_with_a_bracket() -> None:

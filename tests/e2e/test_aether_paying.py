@@ -78,7 +78,10 @@ def test_only_the_owner_writes_for_nothing(
         assert quote["condition"] == quoted["condition"]
     nostr = connect(relay)
     nostr.send("EVENT", event.as_dict())
-    assert nostr.wait_for("OK", event.id)[3].startswith("restricted: ")
+    told = nostr.wait_for("OK", event.id)[3]
+    assert told.startswith("restricted: ")
+    assert price in told
+    assert told.endswith(f"pay at {refused['quote']['endpoint']}")
     assert client.subscribe("s", {"ids": [event.id]}) == []
 
 

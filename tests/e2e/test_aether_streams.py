@@ -5,13 +5,16 @@ import itertools
 import json
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
+from farthing.aether.events import Event
 from farthing.aether.messages import Publish
+from farthing.context import Agent
 from farthing.relay.aether.publish import publish as publish_event
 from farthing.relay.aether.streams import close_subscription, open_subscription
 from farthing.relay.sequence import number_events
@@ -25,8 +28,8 @@ from tests.e2e.aether_client import AetherAuthor
 from tests.e2e.conftest import OPEN
 from tests.e2e.paying import free_port, http
 from tests.e2e.relay_process import RelayProcess
-from tests.relay.aether_world import as_body, signed
-from tests.relay.world import Clock, make_agent
+from tests.relay.aether_world import SECOND, as_body, signed
+from tests.relay.world import START, Clock, make_agent
 
 
 class EventStream:
@@ -178,7 +181,7 @@ def test_a_stream_looks_at_its_subscription_also_if_the_log_never_rests(
     """Otherwise a subscription that is read all the time would be forgotten."""
     clock = Clock()
     agent = make_agent(MemoryEngine(clock=clock), clock)
-    subscription = open_subscription(agent, {"filters": [{}]})
+    subscription = open_subscription(agent, {"filters": [{}]}, ip=None)
     monkeypatch.setattr(event_streams, "HEARTBEAT_SECONDS", 0.05)
     numbers = itertools.count()
 
@@ -222,6 +225,108 @@ def test_a_stream_looks_at_its_subscription_also_if_the_log_never_rests(
     streams: EventStreams
     asyncio.run(follow())
     assert next(seen) > 3
+
+
+class Reader:
+    """A client of an event stream without a server. It leaves with an exception."""
+
+    def __init__(self, _headers: object = None) -> None:
+        self.written: list[bytes] = []
+
+    async def prepare(self, _request: object) -> None:
+        pass
+
+    async def write(self, data: bytes) -> None:
+        self.written.append(data)
+        if data.startswith(b":"):
+            raise ConnectionResetError
+
+    def events(self) -> list[Any]:
+        lines = b"".join(self.written).decode().split("\n")
+        return [json.loads(line[6:])["event"] for line in lines if line.startswith("data: ")]
+
+
+def read_stream(
+    agent: Agent,
+    subscription: str,
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    events: Sequence[Event],
+) -> Mock:
+    """Serve a stream from its start, after these events have come to the tail of the log. Returns
+    the request."""
+    monkeypatch.setattr(event_streams.web, "StreamResponse", lambda **_: reader)
+    monkeypatch.setattr(event_streams, "HEARTBEAT_SECONDS", 0.05)
+    request = Mock()
+
+    async def follow() -> None:
+        mailbox = LoopMailbox(asyncio.get_running_loop())
+        workers = Workers(1, mailbox)
+        streams = EventStreams(agent, workers, mailbox)
+        for event in events:
+            publish_event(agent, Publish(as_body(event)), ip=None)
+            number_events(agent, [Arrival(event.id, event.pubkey, event.kind)], AETHER)
+            moved = streams._moved
+            streams.notify()
+            await moved.wait()
+        agent.clock.now += 60  # type: ignore[attr-defined]
+        async with asyncio.timeout(60):
+            with suppress(ConnectionResetError):
+                await streams.serve(
+                    request, {"rawQueryString": f"subscription_id={subscription}", "headers": {}}
+                )
+        streams.stop()
+        workers.stop()
+
+    asyncio.run(follow())
+    return request
+
+
+@pytest.fixture
+def agent() -> Agent:
+    clock = Clock()
+    return make_agent(MemoryEngine(clock=clock), clock)
+
+
+def test_what_was_replaced_or_has_expired_is_left_out_of_the_tail(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscription = open_subscription(agent, {"filters": [{}]}, ip=None)
+    first = signed(kind=30000, content="first", tags=[("d", "x")])
+    another = signed(kind=30000, content="another", tags=[("d", "y")])
+    expiring = signed(content="expiring", tags=[("expiration", str(START + 30))])
+    second = signed(
+        kind=30000, content="second", tags=[("d", "x")], created_at=START * SECOND + 1
+    )  # fmt: skip
+    reader = Reader()
+    read_stream(agent, subscription, reader, monkeypatch, [first, another, expiring, second])
+    assert reader.events() == [as_body(another), as_body(second)]
+
+
+def test_one_write_at_a_time_waits_for_a_client(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscription = open_subscription(agent, {"filters": [{}]}, ip=None)
+    events = [signed(content=str(number).ljust(30_000)) for number in range(12)]
+    reader = Reader()
+    read_stream(agent, subscription, reader, monkeypatch, events)
+    assert reader.events() == list(map(as_body, events))
+    assert max(map(len, reader.written)) < 2 * 64 * 1024
+
+
+def test_a_client_that_does_not_read_is_disconnected(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Deaf(Reader):
+        async def write(self, data: bytes) -> None:
+            self.written.append(data)
+            if data.startswith(b"id:"):
+                await asyncio.Event().wait()
+
+    monkeypatch.setattr(event_streams, "_PATIENCE_SECONDS", 0.05)
+    subscription = open_subscription(agent, {"filters": [{}]}, ip=None)
+    request = read_stream(agent, subscription, Deaf(), monkeypatch, [signed()])
+    request.transport.abort.assert_called_once_with()
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ def _others_are_served(relay: RelayProcess) -> Iterator[None]:
         (request(b"OPTIONS *"), 404),
         (request(b"TRACE /"), 405),
         (request(b"BREW /"), 400),
+        (request(b"GET /", UPGRADE + b"Sec-WebSocket-Key: \xff\xe9\r\n"), 400),
+        (request(b"GET /", KEY + UPGRADE.replace(b"13", b"\xff")), 400),
         (request(b"POST /ilp", b"Content-Length: 4\r\n" + CHUNKED, b"0\r\n\r\nGET"), 400),
         (request(b"POST /ilp", b"Transfer-Encoding: xchunked\r\n", b"0\r\n\r\n"), 400),
         (request(b"POST /ilp", b"Content-Length: 4\r\nContent-Length: 5\r\n", b"abcde"), 400),

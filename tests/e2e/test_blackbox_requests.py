@@ -60,6 +60,10 @@ def test_an_event_that_was_just_stored_comes_once(relay: RelayProcess) -> None:
         ('["COUNT","a",{"#t":["\\ud800x"]}]', ["CLOSED", "a", "invalid: expected JSON"]),
         ('["CHANGES","a",{"#t":["\\ud800"]}]', ["CHANGES", "a", "ERR", "invalid: expected JSON"]),
         ('["NEG-OPEN","a",{"#t":["\\ud800"]},"61"]', ["NEG-ERR", "a", "invalid: expected JSON"]),
+        (
+            '["EVENT",{"event_id":"cd","content":"\\ud800"}]',
+            ["OK", "cd", False, "invalid: expected JSON"],
+        ),
         # There is no id that could be sent back.
         ('["REQ",5,{"limit":1e999}]', ["NOTICE", "invalid: expected JSON"]),
         ('["REQ","\\ud800",{}]', ["NOTICE", "invalid: expected JSON"]),
@@ -81,6 +85,7 @@ def test_what_json_can_say_and_no_text_can_hold_is_refused_by_id(
     ("parts", "answer"),
     [
         (["EVENT", {"id": "ab"}], ["OK", "ab", False]),
+        (["EVENT", {"id": "ab", "event_id": "cd"}], ["OK", "cd", False]),
         (["REQ", "a", {}], ["CLOSED", "a"]),
         (["COUNT", "a", {}], ["CLOSED", "a"]),
         (["CLOSE", "a"], ["NOTICE"]),
@@ -94,6 +99,37 @@ def test_a_message_that_is_too_long_is_refused_by_id_before_the_end(
         refusal, end = client.receive(), client.receive()
     assert refusal == [*answer, "invalid: message over 131072 bytes"]
     assert end == Closed(1009)
+
+
+_ID = "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "named"),
+    [
+        ("/", {"type": "publish", "event": {"event_id": _ID}}, {"event_id": _ID}),
+        ("/", {"event": {"event_id": _ID}, "type": "publish"}, {"event_id": _ID}),
+        ("/v1/ws", {"type": "subscribe", "sub_id": "s"}, {"sub_id": "s"}),
+        ("/v1/ws", ["REQ", "s", {}], {}),
+    ],
+)
+def test_an_aether_message_that_is_too_long_is_refused_by_id(
+    relay: RelayProcess, path: str, body: object, named: dict[str, str]
+) -> None:
+    with WebSocket(relay.port, path) as client:
+        client.text(json.dumps(body).ljust(131_073))
+        refusal, end = client.receive(), client.receive()
+    code = "too_large" if named else "invalid_message"
+    assert refusal == {"type": "error", "error": code, "message": refusal["message"], **named}
+    assert end == Closed(1009)
+
+
+def test_a_client_of_both_protocols_is_answered_in_the_one_it_used(relay: RelayProcess) -> None:
+    with WebSocket(relay.port) as client:
+        client.text('{"type":"unsubscribe","sub_id":"s"}')
+        assert client.receive() == {"type": "ack", "sub_id": "s"}
+        client.text(json.dumps(["EVENT", {"id": "ab"}]).ljust(131_073))
+        assert client.receive() == ["OK", "ab", False, "invalid: message over 131072 bytes"]
 
 
 def test_an_object_without_a_type_does_not_make_a_client_speak_aether(relay: RelayProcess) -> None:

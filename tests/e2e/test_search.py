@@ -83,6 +83,35 @@ def test_a_live_search_gets_new_events(client: RawClient) -> None:
     assert client.wait_for("EVENT", "live")[2]["content"] == "a Kestrel"
 
 
+@pytest.mark.parametrize(
+    ("search", "content", "is_hit"),
+    [
+        ("gannet, tern!", "Tern and gannet.", True),
+        ("cafe_crème", "a CAFÉ with crème", True),
+        ("cafe_crème", "a café", False),
+        ("puffin language:en", "one puffin", True),
+        ("puff", "one puffin", False),
+        ("language:en", "one auk", False),
+        ("Größe", "die GRÖSSE und die größe", True),
+    ],
+)
+def test_a_live_search_gets_what_a_later_one_finds(
+    client: RawClient, search: str, content: str, is_hit: bool
+) -> None:
+    author = Author()
+    search_filter = {"search": search, "authors": [author.pubkey], "limit": 0}
+    client.send("REQ", "live", search_filter, {"kinds": [7], "authors": [author.pubkey]})
+    client.wait_for("EOSE", "live")
+    client.store(author.event(content), author.event("", kind=7))
+
+    hits = [content] if is_hit else []
+    assert [client.wait_for("EVENT", "live")[2]["content"] for _ in [*hits, ""]] == [*hits, ""]
+    # The index is as far as a word that was written later.
+    client.store(author.event("lapwing"))
+    assert found(client, 1, search="lapwing", authors=[author.pubkey]) == ["lapwing"]
+    assert found(client, len(hits), search=search, authors=[author.pubkey]) == hits
+
+
 def test_the_information_document_lists_search(relay: RelayProcess) -> None:
     assert 50 in information(relay)["supported_nips"]
 

@@ -5,14 +5,16 @@ from typing import Any
 
 import pytest
 
+from farthing.aether.capabilities import issue
+from farthing.aether.keys import owner_seed, public_key
 from farthing.context import Agent
 from farthing.relay.sequence import number_events
 from farthing.store.changes import Arrival
 from farthing.store.spaces import AETHER
 from tests.aether.known import VECTORS
 from tests.functions.conftest import Invoke, sample
-from tests.relay.aether_world import as_body, signed
-from tests.relay.world import connections_of
+from tests.relay.aether_world import ALICE, as_body, signed
+from tests.relay.world import OWNER, connections_of
 
 CONNECTION = sample("connect")["requestContext"]["connectionId"]
 SUBSCRIPTION = "sub-0123456789abcdef0123456789abcdef"
@@ -87,3 +89,34 @@ def test_frames_come_as_base64_and_are_answered_so(agent: Agent, invoke: Invoke)
     frames = connections_of(agent).take_frames(event["requestContext"]["connectionId"])
     (welcome,) = [response["body"]] if "body" in response else frames
     assert "{" not in str(welcome)
+
+
+@pytest.mark.parametrize(
+    ("name", "authorizer"),
+    [
+        ("default", {"principalId": "viewer", "viewer": "192.0.2.7"}),
+        ("events", {"lambda": {"viewer": "192.0.2.7"}}),
+    ],
+)
+def test_behind_cloudfront_a_capability_looks_at_the_viewers_address(
+    agent: Agent, invoke: Invoke, name: str, authorizer: dict[str, Any]
+) -> None:
+    """API Gateway sees an address of CloudFront there."""
+    invoke("connect")
+    token = issue(
+        owner_seed(OWNER), subject=public_key(ALICE), capability="relay:events:write",
+        caveats={"ip": "192.0.2.0/24"},
+    )  # fmt: skip
+
+    def publish(content: str, named: object) -> str:
+        event = as_body(signed(content=content))
+        body = {"type": "publish", "event": event, "capability": [token]}
+        sent = post(name, body)
+        sent["requestContext"]["authorizer"] = named
+        response = invoke(name, sent)
+        frames = connections_of(agent).take_frames(CONNECTION)
+        return str(response["body"] if "body" in response else frames[-1])
+
+    assert "accepted" in json.loads(publish("1", authorizer))["message"]
+    for nobody in (None, {}, {"viewer": ""}, {"lambda": {"viewer": ""}}):
+        assert json.loads(publish("2", nobody))["error"] == "capability_refused"

@@ -16,6 +16,9 @@ from farthing.relay.aether.publish import publish
 from farthing.relay.aether.sealed_frames import SealedFrame
 from farthing.relay.aether.streams import (
     SubscriptionNotFound,
+    SubscriptionTaken,
+    TooManySubscriptions,
+    close_subscription,
     filters_of,
     find_subscription,
     open_subscription,
@@ -28,7 +31,7 @@ from farthing.store.changes import Arrival
 from farthing.store.memory import MemoryEngine
 from farthing.store.sessions import connection_key
 from farthing.store.spaces import AETHER
-from farthing.store.table import Add, Table
+from farthing.store.table import Add, Engine, Table
 from tests.relay.aether_world import (
     ALICE,
     BOB,
@@ -130,6 +133,16 @@ def test_counters_come_in_any_order_and_each_once(agent: Agent) -> None:
     assert sorted(answers) == ["ack"] + ["invalid_message"] * 3
 
 
+@pytest.mark.parametrize("inner", [b"", b"nonsense", b'{"a":1}', b'["REQ","s",{}]'])
+def test_what_is_no_message_inside_noise_has_a_sealed_answer(agent: Agent, inner: bytes) -> None:
+    client = connected(agent)
+    client.shake_hands()
+    assert client.session is not None
+    (answer,) = client.send_noise(noise.seal(client.session.send_key, next(client.sent), inner))
+    assert answer["error"] == "invalid_message"
+    assert client.counters == [0, 1]
+
+
 def test_state_is_sealed_and_bound_to_its_connection(agent: Agent) -> None:
     client, other = connected(agent), connected(agent, "other")
     client.shake_hands()
@@ -203,7 +216,7 @@ def test_a_revoked_token_ends_all_that_were_made_from_it(agent: Agent) -> None:
 def test_streams_read_the_log_in_parts(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("farthing.relay.aether.streams._MOST_ENTRIES", 4)
     monkeypatch.setattr("farthing.relay.aether.streams._MOST_CHARACTERS", 900)
-    opened = open_subscription(agent, {"filters": [{"kinds": [1]}, {"#t": ["x"]}]})
+    opened = open_subscription(agent, {"filters": [{"kinds": [1]}, {"#t": ["x"]}]}, ip=None)
     filters = filters_of(find_subscription(agent, opened))
     wanted = []
     for number in range(20):
@@ -230,13 +243,52 @@ def test_a_subscription_lives_as_long_as_it_is_read() -> None:
     clock = Clock()
     agent = make_agent(MemoryEngine(clock=clock), clock)
     life = agent.settings.aether_subscription_seconds
-    opened = open_subscription(agent, {"filters": [{}]})
+    opened = open_subscription(agent, {"filters": [{}]}, ip=None)
     for part in (0.45, 0.9, 0.9):
         clock.now += life * part
         assert find_subscription(agent, opened).id == opened
     clock.now += life
     with pytest.raises(SubscriptionNotFound):
         find_subscription(agent, opened)
+
+
+def test_a_forgotten_subscription_is_gone_although_it_is_still_stored(
+    engine: Engine, clock: Clock
+) -> None:
+    agent = make_agent(engine, clock)
+    for _ in range(2):
+        assert open_subscription(agent, {"filters": [{}], "subscription_id": "s"}, ip=None) == "s"
+        with pytest.raises(SubscriptionTaken):
+            open_subscription(agent, {"filters": [{}], "subscription_id": "s"}, ip=None)
+        clock.now += agent.settings.aether_subscription_seconds
+    with pytest.raises(SubscriptionNotFound):
+        close_subscription(agent, "s")
+
+
+def test_an_address_has_so_many_subscriptions_by_http() -> None:
+    clock = Clock()
+    agent = make_agent(MemoryEngine(clock=clock), clock, aether_max_subscriptions=2)
+    first, second = "2001:db8::1", "2001:db8::2"  # one client has both
+
+    def opened(ip: str | None) -> str:
+        return open_subscription(agent, {"filters": [{}]}, ip=ip)
+
+    kept, closed = opened(first), opened(second)
+    with pytest.raises(TooManySubscriptions):
+        opened(first)
+    assert opened("192.0.2.1")
+    assert opened(None)
+    close_subscription(agent, closed)
+    assert opened(first)
+    with pytest.raises(TooManySubscriptions):
+        opened(first)
+    # A subscription that is read counts as long as it lives.
+    clock.now += agent.settings.aether_subscription_seconds * 0.9
+    find_subscription(agent, kept)
+    clock.now += agent.settings.aether_subscription_seconds * 0.9
+    assert opened(first)
+    with pytest.raises(TooManySubscriptions):
+        opened(first)
 
 
 def test_an_ephemeral_event_that_is_sent_again_uses_nothing(agent: Agent) -> None:

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
-from farthing.aether import messages
-from farthing.aether.errors import Code
 from farthing.agent.broadcast import rebroadcast
 from farthing.agent.feeds import caching, is_reading, is_rebroadcasting
 from farthing.agent.identity import publish_identity
@@ -35,6 +33,7 @@ from farthing.nostr.nip19 import Npub, encode
 from farthing.ports.hosts import HostRules
 from farthing.ports.search import NoSearch
 from farthing.relay.asked import is_at_hand
+from farthing.relay.message_length import TooLong, is_too_long
 from farthing.relay.moderation import is_blocked
 from farthing.relay.receive import refuse
 from farthing.relay.sealed_sets import SEALED
@@ -284,7 +283,7 @@ class Server:
             compress=False,  # like API Gateway; compressing costs more than verifying
             max_msg_size=2 * self.settings.max_message_length,
         )
-        if socket.can_prepare(request):
+        if _can_prepare(socket, request):
             return await self._websocket(request, socket)
         if request.headers["Upgrade"].strip().lower() == "websocket":
             return refusal(400, "expected a WebSocket handshake as in RFC 6455")
@@ -316,7 +315,7 @@ class Server:
             self._scheduler, self._workers, self._sync_workers, self._connections,
             self._is_at_hand,
         )  # fmt: skip
-        socket.speaks_aether = self.settings.aether and _will_speak_aether(headers)
+        socket.is_marked = self.settings.aether and _will_speak_aether(headers)
         await self._workers.run(
             lambda: self._routes["$connect"](context.event("CONNECT", "$connect"), None)
         )
@@ -351,22 +350,25 @@ class Server:
             if not self._takes(socket, message):
                 # Nostr has no binary frames, and API Gateway takes none.
                 await response.close(code=WSCloseCode.UNSUPPORTED_DATA)
-            elif len(frame) > most or (isinstance(frame, str) and len(frame.encode()) > most):
-                await response.send_str(_too_long(frame, most, aether=socket.speaks_aether))
+            elif is_too_long(most, frame):
+                await _send(response, self._refuse(socket, frame, TooLong(most)))
                 await response.close(code=WSCloseCode.MESSAGE_TOO_BIG)
             elif (excess := self._limits.messages.count(key)) > burst:
-                await response.send_str(_too_many(frame, aether=socket.speaks_aether))
+                await _send(response, self._refuse(socket, frame, _TOO_MANY))
                 if excess > 2 * burst:  # the client was warned often enough
                     socket.close(WSCloseCode.POLICY_VIOLATION)
             else:
                 await socket.take(frame)
+
+    def _refuse(self, socket: Socket, frame: str | bytes, refused: Refused) -> str | bytes:
+        return refuse(self._agent, frame, refused, is_marked=socket.is_marked)
 
     def _takes(self, socket: Socket, message: WSMessage) -> bool:
         if message.type is not WSMsgType.BINARY:
             return message.type is WSMsgType.TEXT
         if not self.settings.aether:
             return False
-        return socket.speaks_aether or aether_type(message.data) is not None
+        return socket.is_marked or socket.speaks_aether or aether_type(message.data) is not None
 
 
 def _handshake_headers(request: web.BaseRequest) -> dict[str, str]:
@@ -382,17 +384,15 @@ def _will_speak_aether(headers: dict[str, str]) -> bool:
     return headers[PATH_HEADER] == AETHER_PATH or AETHER_SUBPROTOCOL in offered
 
 
-def _too_long(frame: str | bytes, most: int, *, aether: bool) -> str:
-    text = f"message over {most} bytes"
-    if isinstance(frame, str) and not aether:
-        return refuse(frame, Refused(Prefix.INVALID, text))
-    return messages.error(Code.TOO_LARGE, text).octets.decode()
+def _can_prepare(socket: web.WebSocketResponse, request: web.BaseRequest) -> bool:
+    try:
+        return bool(socket.can_prepare(request))
+    except ValueError:  # a header of the handshake has octets beyond ASCII
+        return False
 
 
-def _too_many(frame: str | bytes, *, aether: bool) -> str:
-    if isinstance(frame, str) and not aether and aether_type(frame) is None:
-        return refuse(frame, _TOO_MANY)
-    return messages.error(Code.RATE_LIMITED, str(_TOO_MANY)).octets.decode()
+async def _send(response: web.WebSocketResponse, frame: str | bytes) -> None:
+    await (response.send_str(frame) if isinstance(frame, str) else response.send_bytes(frame))
 
 
 def _spare_the_collector() -> None:

@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
+from farthing.ports.hosts import client_network
+
 Address = IPv4Address | IPv6Address
 
 # Clients whose address a proxy does not state reliably. All of them are counted as one client.
@@ -43,9 +45,7 @@ def limit_key(text: str) -> str:
     address = address_of(text)
     if address is None:
         return text
-    if address.is_loopback:
-        return ""
-    return str(address) if address.version == 4 else address.packed[:8].hex()
+    return "" if address.is_loopback else client_network(str(address))
 
 
 class Proxies:

@@ -1,8 +1,8 @@
 """Event streams that stay open: on one machine `GET /v1/stream` sends events as they are numbered.
 
 All streams that have caught up read from one tail of the log, which is read once for all of them. A
-client that does not keep up falls behind the tail and then reads the log by itself: nothing waits
-for it in memory.
+client that does not keep up falls behind the tail and then reads the log by itself: only one write
+waits for it in memory, and not for long.
 """
 
 import asyncio
@@ -33,6 +33,10 @@ HEARTBEAT_SECONDS = 15.0
 # The limits of the tail: events, and their characters.
 _MOST_EVENTS = 1000
 _MOST_CHARACTERS = 4_000_000
+# Characters of events in one write. Each stream whose client does not read holds one write.
+_MOST_AT_ONCE = 64 * 1024
+# A client that takes longer to read one write is disconnected.
+_PATIENCE_SECONDS = 30.0
 
 _EVERYTHING = (Filter(),)
 
@@ -97,6 +101,9 @@ class EventStreams:
         self._open[stream.id].add(stream)
         try:
             await self._send(stream, response)
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
         finally:
             self._open[stream.id].remove(stream)
             if not self._open[stream.id]:
@@ -123,14 +130,14 @@ class EventStreams:
                 position = end
                 frames.append(sse.position(end))
             if frames:
-                await response.write("".join(frames).encode())
+                await _write(response, "".join(frames))
             if position >= self._end:
                 await self._wait_for_more(heartbeat)
             # Also if the log never rests: the look at the subscription prolongs its life.
             if now() >= heartbeat:
                 if not await self._workers.run(lambda: self._is_open(stream.id)):
                     return
-                await response.write(sse.heartbeat().encode())
+                await _write(response, sse.heartbeat())
                 heartbeat = now() + HEARTBEAT_SECONDS
 
     async def _after(
@@ -138,14 +145,27 @@ class EventStreams:
     ) -> tuple[Sequence[tuple[int, str]], int]:
         """The matching events after a position, and how far the log was read."""
         if position >= self._start:
-            found = [
-                (each.number, each.json)
-                for each in self._tail
-                if each.number > position and any(one.matches(each.event) for one in filters)
-            ]
-            return found, self._end
-        batch = await self._workers.run(lambda: read_log(self._agent, filters, position))
+            return self._after_in_tail(filters, position)
+        batch = await self._workers.run(
+            lambda: read_log(self._agent, filters, position, _MOST_AT_ONCE)
+        )
         return (batch.events, batch.end) if batch is not None else ((), position)
+
+    def _after_in_tail(
+        self, filters: Sequence[Filter], position: int
+    ) -> tuple[Sequence[tuple[int, str]], int]:
+        found: list[tuple[int, str]] = []
+        room, now = _MOST_AT_ONCE, self._agent.now_ns
+        for number, event, json in self._tail:
+            if number <= position or not any(one.matches(event) for one in filters):
+                continue
+            if event.expires_ns is not None and event.expires_ns <= now:
+                continue
+            if room < len(json) and found:
+                return found, number - 1
+            room -= len(json)
+            found.append((number, json))
+        return found, self._end
 
     async def _wait_for_more(self, until: float) -> None:
         moved = self._moved
@@ -183,6 +203,10 @@ class EventStreams:
         if new is None:
             return True
         events, batch = new
+        addresses = {each.event.address for each in events} - {None}
+        if any(each.event.address in addresses for each in self._tail):  # replaced by now
+            self._tail = deque(each for each in self._tail if each.event.address not in addresses)
+            self._characters = sum(len(each.json) for each in self._tail)
         self._tail.extend(events)
         self._characters += sum(len(each.json) for each in events)
         while len(self._tail) > _MOST_EVENTS or self._characters > _MOST_CHARACTERS:
@@ -191,6 +215,12 @@ class EventStreams:
             self._start = gone.number
         self._end = batch.end
         return batch.is_last
+
+
+async def _write(response: web.StreamResponse, text: str) -> None:
+    """Raises TimeoutError if the client does not read."""
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        await response.write(text.encode())
 
 
 def notifying(

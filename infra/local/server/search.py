@@ -6,7 +6,6 @@ lags behind.
 """
 
 import logging
-import re
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,7 @@ from typing import Any
 from farthing.context import Agent
 from farthing.handlers.streams import event_in
 from farthing.nostr.events import Event
-from farthing.nostr.filters import Filter
+from farthing.nostr.filters import Filter, search_words
 from farthing.nostr.kinds import PRIVATE_KINDS
 from farthing.store.events import space_of
 from farthing.store.planner import ScanAllowance
@@ -36,8 +35,6 @@ _FILE = "search.db"
 _AT_ONCE = 500
 _RETRY_SECONDS = 1.0
 _WITHOUT_END = 2**53
-_WORDS_MAX = 32
-_WORD = re.compile(r"\w+", re.UNICODE)
 _COMPLETE = "complete"
 
 
@@ -156,6 +153,4 @@ def _searchable(events: Iterable[Event]) -> Iterator[Event]:
 
 def _query(text: str) -> str:
     """All words, each in quotes, so that no word of a stranger is an operator."""
-    words = [word for word in text.split() if ":" not in word]  # NIP-50's extensions
-    found = _WORD.findall(" ".join(words))[:_WORDS_MAX]
-    return " ".join(f'"{word}"' for word in found)
+    return " ".join(f'"{word}"' for word in search_words(text))

@@ -14,6 +14,7 @@ from typing import Any
 
 from aiohttp import WSCloseCode, web
 
+from farthing.aether.frames import MessageType
 from farthing.ports.connections import Binary, Delivery, Frame, NumberedFrame
 from farthing.ports.meter import Meter, Metric
 from farthing.surface import DEFAULT, Work
@@ -85,8 +86,9 @@ class Socket:
         self._workers = workers
         self._sync_workers = sync_workers
         self._waiting: deque[tuple[str, Work, str | bytes]] = deque()
-        # Whether the client has spoken Aether, or has said that it will.
-        self.speaks_aether = False
+        self.is_marked = False  # as Aether
+        self.speaks_aether = False  # whether any message so far was Aether
+        self._is_new = True
         self._in_hand = 0  # characters of waiting and running messages
         self._running = 0
         self._exclusive = False
@@ -112,6 +114,8 @@ class Socket:
             return
         kind = aether_type(body)
         self.speaks_aether = self.speaks_aether or bool(kind)
+        self.is_marked = self.is_marked or (self._is_new and kind == MessageType.HELLO.word)
+        self._is_new = False
         route = route_key(body) if isinstance(body, str) else DEFAULT
         self._waiting.append((route, work_of(route, kind), body))
         self._in_hand += len(body)

@@ -66,6 +66,11 @@ def encode(frame: Frame) -> bytes:
     return _u32be.pack(len(octets)) + octets if frame.prefixed else octets
 
 
+def is_prefixed(octets: bytes) -> bool:
+    """Whether the length of the frame stands in front of it."""
+    return len(octets) >= PREFIX and _u32be.unpack_from(octets)[0] == len(octets) - PREFIX
+
+
 def decode(octets: bytes) -> Frame:
     """The frame, with or without its length in front. Invalid octets of any kind raise
     InvalidFrame.
@@ -73,7 +78,7 @@ def decode(octets: bytes) -> Frame:
     A frame without the length cannot be taken for one with it: it begins with a small
     little-endian number, which would be a length of many megabytes.
     """
-    prefixed = len(octets) >= PREFIX and _u32be.unpack_from(octets)[0] == len(octets) - PREFIX
+    prefixed = is_prefixed(octets)
     view = memoryview(octets)[PREFIX:] if prefixed else memoryview(octets)
     try:
         table = _u32.unpack_from(view, 0)[0]

@@ -13,9 +13,10 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from farthing.aether import frames, keys, noise
-from farthing.aether.errors import AetherError, Code, InvalidMessage, NotAether
+from farthing.aether.errors import AetherError, Code, InvalidEvent, InvalidMessage, NotAether
 from farthing.aether.filters import Filter, parse_filter
 from farthing.aether.frames import BY_WORD, Frame, MessageType
+from farthing.nostr.messages import decode_loosely, is_text
 
 VERSION: Final = 1
 SUBPROTOCOL: Final = "aether.v1"
@@ -97,14 +98,44 @@ def _read_flatbuffers(octets: bytes, *, binary: bool) -> Message:
     return Message(frame.type, body, frame.payload, envelope)
 
 
+def probable_envelope(frame: str | bytes) -> Envelope:
+    """The envelope of a frame that cannot be read, for the answer."""
+    binary = not isinstance(frame, str)
+    octets = frame.lstrip(_JSON_SPACE)[:1].encode() if isinstance(frame, str) else frame
+    if octets[:1] == b"{":
+        return Envelope(Format.JSON, binary)
+    try:
+        octets = frames.from_text(frame) if isinstance(frame, str) else frame
+    except frames.InvalidFrame:
+        octets = b""
+    return Envelope(Format.FLATBUFFERS, binary, frames.is_prefixed(octets))
+
+
 def _json_object(octets: bytes, problem: type[InvalidMessage]) -> dict[str, Any]:
     try:
         value = orjson.loads(octets)
     except orjson.JSONDecodeError:
-        raise problem("expected JSON") from None
+        raise _unreadable(octets) or problem("expected JSON") from None
     if type(value) is not dict or type(value.get("type")) is not str:
         raise problem("expected an object with a type")
     return value
+
+
+def _unreadable(octets: bytes) -> AetherError | None:
+    """The error for a message that the parser refuses although its grammar is JSON's: it has half
+    of a surrogate pair, or a number such as 1e999. The client waits for an answer with its id."""
+    try:
+        body = decode_loosely(octets)
+    except (ValueError, RecursionError):
+        return None
+    if type(body) is not dict or type(body.get("type")) is not str:
+        return None
+    reason = "expected valid Unicode and numbers of at most 64 bits"
+    if body["type"] == MessageType.PUBLISH.word:
+        return InvalidEvent(reason, event_id=Publish(body.get("event")).event_id)
+    sub_id = body.get("sub_id")
+    is_named = is_text(sub_id) and 1 <= len(sub_id) <= MAX_SUB_ID
+    return InvalidMessage(reason, sub_id=sub_id if is_named else None)
 
 
 def _noise_payload(body: Mapping[str, Any]) -> bytes:

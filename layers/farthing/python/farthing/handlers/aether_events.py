@@ -7,7 +7,7 @@ from farthing.aether.errors import AetherError, Code
 from farthing.aether.gateway import STATUS, SUPERSEDED, accepted, parse_post_event, refused
 from farthing.aether.messages import Publish
 from farthing.context import Agent
-from farthing.handlers.calls import Event, Response
+from farthing.handlers.calls import Event, Response, client_address
 from farthing.handlers.web import json_answer
 from farthing.relay.aether.publish import PaymentRequired, Superseded, publish
 from farthing.store.table import Contended
@@ -16,7 +16,7 @@ from farthing.store.table import Contended
 def publish_answer(agent: Agent, event: Event, body: Mapping[str, Any]) -> Response:
     message = parse_post_event(body) or Publish(body.get("event"), body.get("capability"))
     try:
-        done = publish(agent, message, ip=source_ip(event))
+        done = publish(agent, message, ip=client_address(event))
     except AetherError as error:
         return _refused(error)
     except Contended as error:
@@ -30,8 +30,3 @@ def _refused(error: AetherError) -> Response:
     if isinstance(error, PaymentRequired):
         body["quote"] = error.quote
     return json_answer(SUPERSEDED if isinstance(error, Superseded) else STATUS[error.code], body)
-
-
-def source_ip(event: Event) -> str | None:
-    ip: str | None = event["requestContext"]["http"].get("sourceIp")
-    return ip

@@ -11,6 +11,16 @@ Response = dict[str, Any]
 Handler = Callable[[Event, object], Response]
 
 
+def client_address(event: Event) -> str | None:
+    """The address of the client. Behind CloudFront it is the viewer's, which the authorizer names:
+    there API Gateway sees an address of CloudFront."""
+    context = event["requestContext"]
+    authorizer = context.get("authorizer") or {}  # in an HTTP API, the answer is one level deeper
+    viewer: str = (authorizer.get("lambda") or authorizer).get("viewer") or ""
+    seen = context.get("http") or context.get("identity") or {}
+    return viewer or seen.get("sourceIp")
+
+
 def flush(agent: Agent) -> None:
     """Write the metrics of one call, where the meter collects them."""
     getattr(agent.meter, "flush", lambda: None)()

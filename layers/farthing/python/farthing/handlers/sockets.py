@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from farthing.context import Agent
 from farthing.handlers import runtime
-from farthing.handlers.calls import Event, Handler, Response, flush
+from farthing.handlers.calls import Event, Handler, Response, client_address, flush
 from farthing.nostr.messages import Verb
 from farthing.ports.connections import Delivery
 from farthing.relay.caller import Caller
@@ -81,7 +81,7 @@ def caller_of(agent: Agent, event: Event) -> Caller:
         context["connectionId"],
         context["requestTimeEpoch"],
         context.get("domainName", ""),
-        context.get("identity", {}).get("sourceIp"),
+        client_address(event),
     )
 
 

@@ -10,7 +10,7 @@ import orjson
 
 from farthing.context import Agent
 from farthing.handlers import runtime
-from farthing.handlers.calls import Event, Handler, Response, flush
+from farthing.handlers.calls import Event, Handler, Response, client_address, flush
 from farthing.nostr.events import InvalidEvent
 from farthing.nostr.messages import Prefix, Refused
 from farthing.ports.http import BadRequest, HttpError, TooLarge
@@ -59,8 +59,7 @@ def web_handler(serve: Callable[[Agent, Event], Response]) -> Handler:
 
 def _note(agent: Agent, event: Event, refusal: Exception) -> None:
     """The route is logged, and not the path: the id of an HTTP subscription is a secret."""
-    client = event["requestContext"]["http"].get("sourceIp")
-    note_refusal(agent, event["routeKey"], str(refusal), client=client)
+    note_refusal(agent, event["routeKey"], str(refusal), client=client_address(event))
 
 
 def method_of(event: Event) -> str:

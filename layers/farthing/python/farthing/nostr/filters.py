@@ -1,7 +1,10 @@
 """Filters (NIP-01): parsing with clear reasons for refusals, and matching."""
 
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from farthing.nostr.events import MAX_CREATED_AT, Event, is_hex64
 from farthing.nostr.kinds import MAX_KIND
@@ -12,6 +15,8 @@ _HEX_TAGS = frozenset("ep")  # NIP-01: their values are always 64 hexadecimal di
 
 
 _SEARCH_MAX = 256
+_SEARCH_WORDS_MAX = 32
+_WORDS = re.compile(r"[^\W_]+").findall
 
 
 class InvalidFilter(ValueError):
@@ -50,8 +55,9 @@ class Filter:
         yet."""
         if self.search is None:
             return True
-        content = event.content.lower()
-        return all(word in content for word in self.search.lower().split() if ":" not in word)
+        wanted = frozenset(map(_plain, search_words(self.search)))
+        # An index finds nothing either where there is no word.
+        return bool(wanted) and wanted <= _words_in(event.content)
 
     @property
     def is_of_ids_alone(self) -> bool:
@@ -89,6 +95,26 @@ class Filter:
             **{name: number for name, number in numbers.items() if number is not None},
             **({} if self.search is None else {"search": self.search}),
         }
+
+
+def search_words(text: str) -> list[str]:
+    """The words of a search. Extensions of NIP-50, such as `language:en`, are left out."""
+    words = _WORDS(" ".join(part for part in text.split() if ":" not in part))
+    return words[:_SEARCH_WORDS_MAX]
+
+
+# Many searches are compared with the same new event.
+@lru_cache(maxsize=8)
+def _words_in(content: str) -> frozenset[str]:
+    return frozenset(_WORDS(_plain(content)))
+
+
+def _plain(text: str) -> str:
+    """The text without case and accents, as an index compares words."""
+    if not text.isascii():
+        parts = unicodedata.normalize("NFD", text)
+        text = "".join(part for part in parts if not unicodedata.combining(part))
+    return text.lower()
 
 
 def parse_filter(value: object, *, may_search: bool = False) -> Filter:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeGuard
 
 import orjson
 
@@ -80,7 +81,9 @@ class ClientMessage:
         """The event id that the answer to an EVENT or AUTH must name, even if the rest of the
         message is invalid."""
         body = self.parts[0] if self.parts else None
-        claimed = body.get("id") if isinstance(body, dict) else None
+        if not isinstance(body, dict):
+            return ""
+        claimed = body.get("event_id", body.get("id"))  # an Aether event has an event_id
         return claimed[:64] if isinstance(claimed, str) else ""
 
 
@@ -120,20 +123,27 @@ def refusable_message(frame: str | bytes) -> ClientMessage | None:
     no float can hold, or a number of thousands of digits, or is nested too deep. The client waits
     for an answer with its id."""
     try:
-        value = json.loads(frame, parse_constant=_refuse_constant, parse_int=_unread)
+        value = decode_loosely(frame)
     except RecursionError:
         return _message_at_the_front(frame)
     except ValueError:
         return None
-    if type(value) is not list or not value or not _is_text(value[0]):
+    if type(value) is not list or not value or not is_text(value[0]):
         return None
     verb = _VERBS.get(value[0])
     if verb is None:
         return None
     named = value[1] if len(value) > 1 else None
     if isinstance(named, dict):
-        named = {"id": named["id"]} if _is_text(named.get("id")) else {}
-    return ClientMessage(verb, [named] if isinstance(named, dict) or _is_text(named) else [])
+        named = {key: named[key] for key in ("id", "event_id") if is_text(named.get(key))}
+    return ClientMessage(verb, [named] if isinstance(named, dict) or is_text(named) else [])
+
+
+def decode_loosely(frame: str | bytes) -> object:
+    """A value of JSON's grammar, although no text or number can hold some part of it. Its whole
+    numbers are not read. Raises ValueError, and RecursionError for a value that is nested too
+    deep."""
+    return json.loads(frame, parse_constant=_refuse_constant, parse_int=_unread)
 
 
 # The verb, and the subscription id if there is one. The parser reads ids that contain an escape.
@@ -150,7 +160,7 @@ def _message_at_the_front(frame: str | bytes) -> ClientMessage | None:
         named = json.loads(found[2]) if found[2] else None
     except ValueError:
         return None
-    return ClientMessage(verb, [named] if _is_text(named) else [])
+    return ClientMessage(verb, [named] if is_text(named) else [])
 
 
 def _unread(_digits: str) -> int:
@@ -162,7 +172,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _is_text(value: object) -> bool:
+def is_text(value: object) -> TypeGuard[str]:
     """Whether the value is a string that can be sent back."""
     return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 

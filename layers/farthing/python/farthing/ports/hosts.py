@@ -28,6 +28,17 @@ class HostNotAllowed(ValueError):
     """The host is private, or the scheme is not allowed."""
 
 
+def client_network(text: str) -> str:
+    """The text by which a limit counts a client: its address, or its IPv6 network, because
+    everybody has a whole network."""
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return text
+    address = getattr(address, "ipv4_mapped", None) or address
+    return str(address) if address.version == 4 else address.packed[:8].hex()
+
+
 def is_public(address: str) -> bool:
     """Whether an IP address can belong to a stranger's host: it is not private, loopback,
     link-local, multicast or reserved. An IPv4 address inside an IPv6 address is checked as well."""

@@ -22,6 +22,7 @@ from farthing.nostr.messages import (
 from farthing.nostr.sync import neg_error
 from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller, MarkedAether
+from farthing.relay.message_length import check_length
 from farthing.relay.refusals import note_refusal
 from farthing.store.table import Contended
 
@@ -35,8 +36,7 @@ def receive(
 ) -> str | bytes | None:
     """Handle a frame. The returned frame is sent last. A text frame that begins with a bracket is a
     Nostr message; every other frame is tried as an Aether message."""
-    is_nostr = isinstance(frame, str) and frame.lstrip()[:1] == "["
-    if not is_nostr and agent.settings.aether:
+    if not _is_nostr(frame) and agent.settings.aether:
         # Imported here because the import is slow.
         from farthing.aether.errors import NotAether
         from farthing.relay.aether.receive import receive as receive_aether
@@ -53,13 +53,17 @@ def receive(
         return refuse_nostr(agent)
 
 
+def _is_nostr(frame: str | bytes) -> bool:
+    return isinstance(frame, str) and frame.lstrip()[:1] == "["
+
+
 def _receive(agent: Agent, caller: Caller, frame: str, verbs: Mapping[Verb, Answer]) -> str | None:
     try:
         message = parse_message(frame)
     except InvalidMessage as error:
         return _greeted(agent, caller, _unread(frame, f"{Prefix.INVALID}: {error}"))
     try:
-        _check_length(agent, frame)
+        check_length(agent.settings.max_message_length, frame)
         if message.verb not in verbs:
             raise Refused(Prefix.ERROR, f"{message.verb} is not served here")
         reply = verbs[message.verb](agent, caller, message)
@@ -79,8 +83,24 @@ def _receive(agent: Agent, caller: Caller, frame: str, verbs: Mapping[Verb, Answ
     return _greeted(agent, caller, reply)
 
 
-def refuse(frame: str, refused: Refused) -> str:
-    """The answer to a message that is refused before any work for it."""
+def refuse(agent: Agent, frame: str | bytes, refused: Refused, *, is_marked: bool) -> str | bytes:
+    """The answer to a frame that is refused before any work for it. `is_marked` says whether the
+    connection is marked as Aether."""
+    if agent.settings.aether and (is_marked or not _is_nostr(frame)):
+        # Imported here because the import is slow.
+        from farthing.aether.errors import NotAether
+        from farthing.relay.aether.receive import refuse as refuse_aether
+        from farthing.relay.aether.receive import refuse_nostr
+
+        try:
+            return refuse_aether(frame, refused)
+        except NotAether:
+            if is_marked:
+                return refuse_nostr(agent)
+    return _refuse_message(frame if isinstance(frame, str) else "", refused)
+
+
+def _refuse_message(frame: str, refused: Refused) -> str:
     try:
         message = parse_message(frame)
     except InvalidMessage:
@@ -92,13 +112,6 @@ def _unread(frame: str, reason: str) -> str:
     """The refusal of a frame that is no message."""
     message = refusable_message(frame)
     return notice(reason) if message is None else _refusal(message, reason)
-
-
-def _check_length(agent: Agent, frame: str) -> None:
-    """Check the length after parsing, because the answer to a too long message must name its id."""
-    most = agent.settings.max_message_length
-    if len(frame) > most or len(frame.encode()) > most:
-        raise Refused(Prefix.INVALID, f"message over {most} bytes")
 
 
 def _refusal(message: ClientMessage, reason: str) -> str:

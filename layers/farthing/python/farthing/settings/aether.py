@@ -38,3 +38,6 @@ class Aether:
     aether_subscription_seconds: int = setting(
         3600, "Seconds after which an HTTP subscription that nobody reads is forgotten"
     )
+    aether_max_subscriptions: int = setting(
+        1000, "Number of open HTTP subscriptions of one address"
+    )

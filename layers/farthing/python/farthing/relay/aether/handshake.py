@@ -6,7 +6,7 @@ Each step is one call. The state in between is sealed in the connection's record
 import secrets
 
 from farthing.aether import messages, noise
-from farthing.aether.errors import InvalidMessage
+from farthing.aether.errors import InvalidMessage, NotAether
 from farthing.aether.frames import MessageType
 from farthing.aether.messages import Format, Message, Outgoing
 from farthing.aether.noise import NoiseRefused
@@ -79,7 +79,10 @@ def unseal(agent: Agent, connection: Connection, message: Message) -> Message:
     counter, inner = noise.unseal(session.receive_key, message.octets)
     if not noise_states(agent).take_counter(connection_key(connection.id), counter, agent.now):
         raise NoiseRefused(f"noise: counter {counter} was used before")
-    found = messages.read(inner)
+    try:
+        found = messages.read(inner)
+    except NotAether:  # the answer is sealed, unlike the answer to a frame that is not Aether
+        raise InvalidMessage("expected an Aether message inside noise") from None
     if found.type in (MessageType.HELLO, MessageType.NOISE):
         raise InvalidMessage(f"{found.type.word}: not expected inside noise")
     return found

@@ -5,7 +5,7 @@ from farthing.aether.messages import Publish
 from farthing.context import Agent
 from farthing.nostr.messages import ClientMessage, Prefix, ok
 from farthing.relay.aether.nostr_errors import prefix_of
-from farthing.relay.aether.publish import DUPLICATE, Superseded, publish
+from farthing.relay.aether.publish import DUPLICATE, PaymentRequired, Superseded, publish
 from farthing.relay.caller import Caller
 
 
@@ -15,6 +15,11 @@ def event(agent: Agent, caller: Caller, message: ClientMessage) -> str:
     claimed = body.get("event_id") if isinstance(body, dict) else None
     try:
         done = publish(agent, Publish(body), ip=caller.ip, beside=caller.arrive)
+    except PaymentRequired as error:
+        endpoint = error.quote["endpoint"]
+        return ok(
+            error.quote["event_id"], False, f"{Prefix.RESTRICTED}: {error}; pay at {endpoint}"
+        )
     except AetherError as error:
         event_id = claimed[:64] if isinstance(claimed, str) else ""
         prefix = Prefix.DUPLICATE if isinstance(error, Superseded) else prefix_of(error)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from farthing.aether import messages
-from farthing.aether.errors import AetherError, Code, InvalidMessage, NotAether, TooLarge
+from farthing.aether.errors import AetherError, Code, InvalidMessage, NotAether
 from farthing.aether.frames import MessageType
 from farthing.aether.messages import Envelope, Format, Message, Outgoing, Publish
 from farthing.context import Agent
@@ -18,6 +18,7 @@ from farthing.relay.aether.channel import ID_PREFIX, Channel
 from farthing.relay.aether.publish import PaymentRequired, publish
 from farthing.relay.aether.subscribe import subscribe, unsubscribe
 from farthing.relay.caller import Caller
+from farthing.relay.message_length import TooLong, check_length
 from farthing.relay.opening import Overtaken, TooManySubscriptions
 from farthing.relay.refusals import note_refusal
 from farthing.relay.socket_delivery import settle_deliveries
@@ -35,6 +36,19 @@ def receive(agent: Agent, caller: Caller, frame: str | bytes) -> str | bytes | N
     Aether, on a connection that is not marked as Aether."""
     caller.speaks_nostr = False
     return _Answering(agent, caller).answer(frame)
+
+
+def refuse(frame: str | bytes, refused: Refused) -> str | bytes:
+    """The answer to a frame that is refused before any work for it. Raises NotAether."""
+    envelope = messages.probable_envelope(frame)
+    try:
+        message = messages.read(frame)
+        about, envelope = _subject_of(message), message.envelope
+    except NotAether:
+        raise
+    except AetherError as error:
+        about = _Subject(error.event_id, error.sub_id)
+    return messages.write(about.error(_code_of(refused), str(refused)), envelope)
 
 
 def refuse_nostr(agent: Agent) -> str | bytes:
@@ -66,7 +80,6 @@ class _Answering:
         self._about = _Subject()
 
     def answer(self, frame: str | bytes) -> str | bytes | None:
-        self._channel = Channel(_envelope_of(frame))
         try:
             reply = self._read_and_serve(frame)
         except NotAether:
@@ -79,10 +92,10 @@ class _Answering:
 
     def _read_and_serve(self, frame: str | bytes) -> Outgoing | None:
         try:
-            message = messages.read(frame)
+            message = self._read(frame)
             self._channel = Channel(message.envelope)
             self._about = _subject_of(message)
-            self._check_length(frame)
+            check_length(self._agent.settings.max_message_length, frame)
             reply = self._serve(message)
         except Overtaken:
             reply = None
@@ -109,6 +122,13 @@ class _Answering:
             reply = self._about.error(Code.INTERNAL, "internal error, try again")
         return self._counted(reply)
 
+    def _read(self, frame: str | bytes) -> Message:
+        try:
+            return messages.read(frame)
+        except AetherError:
+            self._channel = Channel(messages.probable_envelope(frame))
+            raise
+
     def _note(self, refusal: Exception) -> None:
         about, client = self._about.event_id, self._caller.ip
         note_refusal(self._agent, "Aether message", str(refusal), event=about, client=client)
@@ -126,11 +146,6 @@ class _Answering:
         except Exception:
             log.exception("an Aether message could not be counted")
         return reply
-
-    def _check_length(self, frame: str | bytes) -> None:
-        most = self._agent.settings.max_message_length
-        if len(frame) > most or (isinstance(frame, str) and len(frame.encode()) > most):
-            raise TooLarge(f"expected a message of at most {most} bytes")
 
     def _serve(self, message: Message) -> Outgoing | None:
         if message.type is MessageType.HELLO:
@@ -206,14 +221,6 @@ class _Answering:
         return None
 
 
-def _envelope_of(frame: str | bytes) -> Envelope:
-    """The probable envelope of a frame, before it is read."""
-    if isinstance(frame, str):
-        json = frame.lstrip()[:1] == "{"
-        return Envelope(Format.JSON if json else Format.FLATBUFFERS)
-    return Envelope(Format.JSON if frame[:1] == b"{" else Format.FLATBUFFERS, binary=True)
-
-
 def _subject_of(message: Message) -> _Subject:
     if message.type is MessageType.PUBLISH:
         return _Subject(event_id=Publish(message.body.get("event")).event_id)
@@ -224,5 +231,7 @@ def _subject_of(message: Message) -> _Subject:
 
 
 def _code_of(refused: Refused) -> Code:
+    if isinstance(refused, TooLong):
+        return Code.TOO_LARGE
     limited = refused.prefix is Prefix.RATE_LIMITED or isinstance(refused, TooManySubscriptions)
     return Code.RATE_LIMITED if limited else Code.INVALID_MESSAGE

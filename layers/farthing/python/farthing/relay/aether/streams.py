@@ -12,6 +12,7 @@ from farthing.aether.filters import Filter, parse_filter
 from farthing.aether.gateway import parse_post_subscription, subscription_id
 from farthing.aether.messages import MAX_SUB_ID
 from farthing.context import Agent
+from farthing.ports.hosts import client_network
 from farthing.relay.aether.subscribe import check_values
 from farthing.store.changes import Change
 from farthing.store.http_subscriptions import HttpSubscription, HttpSubscriptions
@@ -27,6 +28,12 @@ class SubscriptionTaken(InvalidMessage):
     """Another subscription has the requested id."""
 
 
+class TooManySubscriptions(AetherError):
+    """The address has reached its limit of open subscriptions."""
+
+    code: ClassVar[Code] = Code.RATE_LIMITED
+
+
 class SubscriptionNotFound(AetherError):
     code: ClassVar[Code] = Code.SUBSCRIPTION_NOT_FOUND
 
@@ -40,20 +47,24 @@ class Batch:
     is_last: bool  # whether the log ends at that number
 
 
-def open_subscription(agent: Agent, body: object) -> str:
+def open_subscription(agent: Agent, body: object, *, ip: str | None) -> str:
     """The id of a new subscription, which begins with the next event."""
     wanted = parse_post_subscription(body, max_filters=agent.settings.max_filters)
     check_values(agent, wanted.filters)
+    opener = "unknown" if ip is None else client_network(ip)
+    most = agent.settings.aether_max_subscriptions
+    if agent.part(_subscriptions).count(opener, most) >= most:
+        raise TooManySubscriptions(f"expected at most {most} open subscriptions of one address")
     chosen = wanted.subscription_id or subscription_id(secrets.token_bytes(16))
     filters = [filter.as_dict() for filter in wanted.filters]
-    opened = HttpSubscription(chosen, filters, agent.kept(AETHER).changes.last_number())
+    opened = HttpSubscription(chosen, filters, agent.kept(AETHER).changes.last_number(), opener)
     if not agent.part(_subscriptions).open(opened, agent.now):
         raise SubscriptionTaken("subscription_id is taken")
     return chosen
 
 
 def close_subscription(agent: Agent, id: str) -> None:
-    if not _may_exist(id) or not agent.part(_subscriptions).close(id):
+    if not _may_exist(id) or not agent.part(_subscriptions).close(id, agent.now):
         raise SubscriptionNotFound("no such subscription")
 
 
@@ -77,7 +88,9 @@ def _subscriptions(agent: Agent) -> HttpSubscriptions:
     return HttpSubscriptions(agent.engine, agent.settings.aether_subscription_seconds)
 
 
-def read_log(agent: Agent, filters: Sequence[Filter], after: int) -> Batch:
+def read_log(
+    agent: Agent, filters: Sequence[Filter], after: int, most_characters: int | None = None
+) -> Batch:
     """The matching events, in the order of their numbers. Events that were replaced or have expired
     meanwhile are left out."""
     log = agent.kept(AETHER).changes
@@ -87,7 +100,7 @@ def read_log(agent: Agent, filters: Sequence[Filter], after: int) -> Batch:
     entries = list(islice(log.between(after, last), _MOST_ENTRIES))
     wanted = [entry for entry in entries if any(_may_match(each, entry) for each in filters)]
     found: list[tuple[int, str]] = []
-    room = _MOST_CHARACTERS
+    room = most_characters or _MOST_CHARACTERS
     for at in range(0, len(wanted), MAX_BATCH_GET):
         some = wanted[at : at + MAX_BATCH_GET]
         stored = agent.kept(AETHER).events.get_many(entry.id for entry in some)
