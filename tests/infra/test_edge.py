@@ -217,6 +217,8 @@ NOSTR = {"accept": "application/nostr+json"}
         {"headers": {"sec-websocket-key": "x"}},  # whether a script sees it or not
         {"headers": {"accept": "*/*"}},
         {"headers": {"accept": "*/*", "sec-websocket-key": "x"}},
+        {"headers": {"accept": "*/*", "user-agent": "Mozilla/5.0 Firefox/140.0"}},
+        {"headers": {"accept": "*/*", "user-agent": "curl/8.9", "sec-websocket-key": "x"}},
         {"uri": "/v1/ws"},
         {"uri": "/v1/ws", "headers": {"accept": "text/html"}},
         {"uri": "/some/where"},
@@ -234,6 +236,9 @@ def test_what_may_be_a_socket_is_one_and_has_no_path(
     "request_",
     [
         {"headers": NOSTR},
+        {"headers": {"accept": "*/*", "user-agent": "curl/8.9.1"}},
+        {"headers": {"accept": "*/*", "user-agent": "Wget/1.21.3"}},
+        {"uri": "/some/where", "headers": {"accept": "*/*", "user-agent": "python-requests/2"}},
         {"uri": "/purse", "headers": {"accept": "text/html,application/xhtml+xml"}},
         {"headers": {"accept": "Application/Nostr+JSON"}},
         {"method": "OPTIONS"},
