@@ -36,7 +36,10 @@ _SHOWN = frozenset({1, 6, 7, 30023})
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--limit", type=whole_number, default=20, help="number of stored events to show first"
+        "--limit",
+        type=whole_number,
+        default=20,
+        help="number of stored events to show first; %(default)s if left out",
     )
     parser.add_argument("--once", action="store_true", help="end after the stored events")
     parser.add_argument("--json", action="store_true", help="print whole events, one per line")

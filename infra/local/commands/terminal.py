@@ -3,6 +3,7 @@ common form."""
 
 import argparse
 import json
+import sys
 import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -120,6 +121,11 @@ def whole_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise argparse.ArgumentTypeError(f"expected a whole number, got {plain(text)[:40]!r}")
     return int(text)
+
+
+def nothing(about: str) -> None:
+    """Say to a person that a list is empty. A program that reads the list reads an empty one."""
+    print(about, file=sys.stderr)
 
 
 def npub(key: str) -> str:
