@@ -249,6 +249,9 @@ export class Relay {
   }
 }
 
+/** A module that is loaded when it is needed. After an upgrade the relay has it under another name. */
+export const part = (loading) => loading.catch(() => { throw new Error('a part of this page could not be loaded: reload the page') })
+
 /** An element with text or children. Text from strangers never becomes markup. */
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name)

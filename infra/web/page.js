@@ -1,7 +1,7 @@
 // The page at `/`: information about the relay, prices and the live feed. The visitor's purse and the
 // drawing of the routes are modules of their own, which are loaded when they are needed.
 
-import { Relay, aboutHowMany, element, isEvent, money, npub, parseKey, showNpub, unitOf, when, wireCopyButtons } from '/assets/nostr.js'
+import { Relay, aboutHowMany, element, isEvent, money, npub, parseKey, part, showNpub, unitOf, when, wireCopyButtons } from './nostr.js'
 
 const $ = (id) => document.getElementById(id)
 const named = document.body.dataset.relay.replace(/\/$/, '')
@@ -49,14 +49,14 @@ function showWho() {
 }
 
 async function showRoutes() {
-  const { drawRoutes } = await import('/assets/routes.js')
+  const { drawRoutes } = await part(import('./routes.js'))
   await drawRoutes()
 }
 
 // Prices
 
 async function priceOf(text, kind = 1) {
-  const { encodeToon } = await import('/assets/pay.js')
+  const { encodeToon } = await part(import('./pay.js'))
   const event = {
     id: 'a'.repeat(64), pubkey: 'b'.repeat(64), created_at: Math.floor(Date.now() / 1000), kind,
     tags: [], content: text, sig: 'c'.repeat(128),
@@ -224,7 +224,7 @@ async function login() {
   $('login').disabled = true
   note.textContent = 'Waiting for the extension…'
   try {
-    const { openPurse } = await import('/assets/purse.js')
+    const { openPurse } = await part(import('./purse.js'))
     const { price } = await priceOf('x'.repeat(NOTE_CHARACTERS))
     await openPurse(relay, information, price)
     showPriceOf($('note'), $('note-price'), $('note-price-more'))

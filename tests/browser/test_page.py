@@ -359,3 +359,39 @@ def test_the_pages_about_purses_are_fit_to_read(
     assert page.evaluate("document.querySelector('h1').getBoundingClientRect().left") == 16
     ink = page.evaluate("getComputedStyle(document.body).color")
     assert ink == ("rgb(28, 27, 24)" if scheme == "light" else "rgb(236, 232, 221)")
+
+
+def test_files_of_one_version_are_loaded_and_kept(relay: RelayProcess, page: Any) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.removeprefix(relay.http)))
+    open_purse(relay, page)
+    page.click("#packet summary")
+    page.wait_for_selector("#price:not(:empty)")
+
+    files = {path for path in asked if path.startswith("/assets/")}
+    assert {path.rsplit("/", 1)[1] for path in files} >= {
+        "page.css",
+        "page.js",
+        "purse.js",
+        "qr.js",
+    }
+    assert len({path.rsplit("/", 1)[0] for path in files}) == 1, "one folder"
+    for path in files:
+        answer = http("GET", f"{relay.http}{path}")
+        assert "immutable" in answer.headers["Cache-Control"]
+
+
+def test_an_open_page_of_an_older_version_says_that_it_must_be_reloaded(
+    relay: RelayProcess, browser: Any
+) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.route("**/purse.js", lambda route: route.fulfill(status=404, body=""))
+    log_in_as(page, ALICE)
+    page.goto(relay.http)
+    page.wait_for_selector("#status.live")
+
+    page.click("#login")
+
+    page.wait_for_selector("#login-note >> text=reload the page")
+    context.close()

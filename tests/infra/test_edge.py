@@ -10,6 +10,7 @@ import pytest
 
 from farthing.surface import CONNECT, ROUTES
 from infra.edge import CHOOSE_ORIGIN
+from infra.web import pages
 from tests.infra.conftest import ROOT, Stacks
 
 
@@ -66,6 +67,17 @@ class TestPage:
     ) -> None:
         html = {"uri": path, "headers": {"accept": "text/html,application/xhtml+xml"}}
         assert chosen(tmp_path, html) == [("pages", file)]
+
+    def test_its_files_are_kept_by_their_version_and_come_before_the_page(
+        self, production: Stacks
+    ) -> None:
+        found = {
+            each["Properties"]["SystemMetadata"]["cache-control"]: (name, each.get("DependsOn", []))
+            for name, each in production.of_type("Custom::CDKBucketDeployment").items()
+        }
+        assert set(found) == {pages.ALWAYS_ASK, pages.SHORT, pages.FOR_EVER}
+        _, before = found.pop(pages.ALWAYS_ASK)
+        assert {name for name, _ in found.values()} <= set(before)
 
     def test_it_can_be_left_out(self, small: Stacks) -> None:
         assert small.properties("AWS::S3::Bucket") == []
