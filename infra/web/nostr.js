@@ -201,6 +201,18 @@ export class Relay {
     }
   }
 
+  /** The stored events that match, asked for once. */
+  stored(filters) {
+    return new Promise((resolve, reject) => {
+      const found = []
+      const end = this.subscribe(filters, {
+        onEvent: (event) => found.push(event),
+        onStored: () => { end(); resolve(found) },
+        onClosed: (reason) => reject(new Error(reason)),
+      })
+    })
+  }
+
   /** Publish an event. Returns the relay's message if it accepts the event. */
   publish(event, verb = 'EVENT') {
     return new Promise((resolve, reject) => {

@@ -11,7 +11,7 @@ const relayUrl = /^ws:\/\/(127\.|localhost[:/]|\[::1\])/.test(`${named}/`) ? her
 const MOST_SHOWN = 100
 const MOST_CHARACTERS = 2000
 const IMAGE = /^https:\/\/\S+\.(?:png|jpe?g|gif|webp|avif)(?:\?\S*)?$/i
-const ROUTES_MILLISECONDS = 60_000
+const LOOK_MILLISECONDS = 60_000
 const NOTE_CHARACTERS = 23 // of a typical short note
 
 let information = null
@@ -34,9 +34,14 @@ async function start() {
   for (const id of ['account', 'purse-nav']) $(id).hidden = false
   $('filter').hidden = false
   follow()
-  const drawAgain = () => showRoutes().catch(() => {})
-  drawAgain()
-  setInterval(() => { if (!document.hidden) drawAgain() }, ROUTES_MILLISECONDS)
+  const lookAgain = () => {
+    if (document.hidden) return
+    showRoutes().catch(() => {})
+    dropRemoved().catch(() => {})
+  }
+  lookAgain()
+  setInterval(lookAgain, LOOK_MILLISECONDS)
+  document.addEventListener('visibilitychange', lookAgain)
 }
 
 /** The operator may have changed the name since the page was made. */
@@ -146,6 +151,25 @@ function show(event) {
   $('feed-empty').hidden = true
 }
 
+function showWhetherEmpty() {
+  $('feed-loading').hidden = true
+  $('feed-empty').hidden = newest.length > 0
+}
+
+const isEphemeral = ({ kind }) => kind >= 20_000 && kind < 30_000
+
+/** Take events off the page that the relay has no more: banned, deleted, replaced or expired ones. */
+async function dropRemoved() {
+  const ids = newest.filter((event) => !isEphemeral(event)).map(({ id }) => id)
+  if (!ids.length) return
+  const kept = new Set((await relay.stored([{ ids, limit: ids.length }])).map((event) => event?.id))
+  const removed = new Set(ids.filter((id) => !kept.has(id)))
+  if (!removed.size) return
+  newest = newest.filter(({ id }) => !removed.has(id))
+  for (const id of removed) $('feed').querySelector(`[data-id="${id}"]`)?.remove()
+  showWhetherEmpty()
+}
+
 let unfollow = () => {}
 
 function follow() {
@@ -167,10 +191,6 @@ function follow() {
   const filtered = FIELDS.some((id) => $(id).value.trim())
   $('all').hidden = !filtered
   $('feed-empty').textContent = filtered ? 'No stored event matches.' : 'There are no notes yet. A note appears here as soon as it is paid for.'
-  const showWhetherEmpty = () => {
-    $('feed-loading').hidden = true
-    $('feed-empty').hidden = newest.length > 0
-  }
   unfollow = relay.subscribe([filter], {
     onEvent: (event) => { if (!paused) show(event) },
     onStored: showWhetherEmpty,
