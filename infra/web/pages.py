@@ -125,13 +125,18 @@ def facts(settings: Settings, *, searches: bool = False) -> dict[str, str]:
         "pubkey": settings.pubkey,
         "npub": encode(Npub(settings.pubkey)),
         "ilp_address": settings.own_ilp_address,
-        "speaks": "Nostr with negentropy and the changes feed; Interledger: ILPv4 over HTTP, SPSP,"
-        " STREAM",
+        "speaks": _speaks(settings),
         "nips": ", ".join(map(str, supported_nips(settings, searches=searches))),
         "price": price_in_words(settings),
         "version": __version__,
         "assets": VERSION,
     }
+
+
+def _speaks(settings: Settings) -> str:
+    nostr = "Nostr with negentropy, the changes feed and paid subscriptions (BTP-NIPs)"
+    interledger = "Interledger: ILPv4 over HTTP, SPSP, STREAM"
+    return "; ".join([nostr, interledger, *(["Aether"] if settings.aether else [])])
 
 
 def facts_of_deployment(
