@@ -139,7 +139,7 @@ class Feed:
             )
             try:
                 with self._agent.relays.session(
-                    reader.url, self._together, settings.feed_seconds
+                    reader.url, self._together.of(reader.url), settings.feed_seconds
                 ) as session:
                     self._follow(session, intake, sorted(reader.authors), limit)
                     reader.ready.set()
