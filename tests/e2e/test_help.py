@@ -49,7 +49,7 @@ def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(
     "typed",
-    ["ban", "allow", "follows", "broadcasts", "capability list", "subscriptions list"],
+    ["ban", "allow", "follows", "broadcasts", "relays", "capability list", "subscriptions list"],
 )
 def test_an_empty_list_says_so(
     typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -45,6 +45,8 @@ _ROUND_SECONDS = 150
 _LIVE_OVERLAP = 60
 # Seconds between updates of the checkpoint on an open connection.
 _CHECKPOINT_SECONDS = 300
+# Seconds between updates of the counts that `farthing relays` shows.
+_COUNT_SECONDS = 10
 
 
 class Reading(NamedTuple):
@@ -191,9 +193,13 @@ class FollowedRelay:
             session.subscribe(f"follow-{authors[0][:16]}", [live], intake.offer)
         self._catch_up(session, intake)
         checkpoint = self._agent.now + _CHECKPOINT_SECONDS
+        counted = self._agent.now
         while not self._stopping.is_set():
             session.wait()
             intake.flush()
+            if self._agent.now >= counted + _COUNT_SECONDS:
+                self._agent.feeds.count(self.url, intake.counts())
+                counted = self._agent.now
             if self._agent.now >= checkpoint:
                 self._move_checkpoint(session, intake)
                 checkpoint = self._agent.now + _CHECKPOINT_SECONDS
