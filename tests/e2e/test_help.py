@@ -61,3 +61,14 @@ def test_an_empty_list_says_so(
 
     shown = capsys.readouterr()
     assert len((shown.out + shown.err).splitlines()) == 1, "a sentence, and no list"
+
+
+def test_what_cannot_be_broadcast_gets_no_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FARTHING_DATA", str(tmp_path / "data"))
+
+    assert cli.main(["post", "--broadcast", "a stranger's"]) == 1
+
+    shown = capsys.readouterr()
+    assert "use --owner" in shown.err and shown.out == ""
