@@ -162,7 +162,7 @@ class TestPage:
         response = request("purse", "GET", "/purse", key=key, query=query, accept="text/html")
 
         assert response["statusCode"] == 404
-        assert "expected a public key as npub" in response["body"]
+        assert "Expected a public key as npub" in response["body"]
         assert "<form" in response["body"] and "<b>" not in response["body"]
 
 

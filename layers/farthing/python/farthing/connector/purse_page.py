@@ -45,7 +45,7 @@ _PAGE = """<!doctype html>
 
 def purses_page(settings: Settings, trouble: str = "") -> str:
     """The page for somebody whose key we do not know yet, or who has typed something else."""
-    told = f'\n<p class="error" role="alert">{escape(trouble)}</p>' if trouble else ""
+    told = f'\n<p class="error" role="alert">{escape(trouble.capitalize())}.</p>' if trouble else ""
     return _page(
         f"Purses at {settings.name}",
         f"""<section>
