@@ -307,7 +307,15 @@ export function fillTable(id, cells, empty = 'None.') {
 /** Show the relay's key as npub where the page has it as hex: in the cloud only AWS knows the key when
  *  the page is made. */
 export function showNpub(hex) {
-  for (const each of document.querySelectorAll('[data-npub]')) each.textContent = each.textContent.replace(hex, npub(hex))
+  for (const each of document.querySelectorAll('[data-npub]')) replaceText(each, hex, npub(hex))
+}
+
+/** Replace text in an element. The elements inside of it stay. */
+export function replaceText(element, old, text) {
+  for (const child of element.childNodes) {
+    if (child.nodeType === Node.TEXT_NODE) child.data = child.data.replace(old, text)
+    else replaceText(child, old, text)
+  }
 }
 
 /** Make each button with `data-copy` copy the text of the element that it names. */

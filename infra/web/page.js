@@ -1,7 +1,8 @@
 // The page at `/`: information about the relay, prices and the live feed. The visitor's purse and the
 // drawing of the routes are modules of their own, which are loaded when they are needed.
 
-import { Relay, aboutHowMany, element, isEvent, money, npub, parseKey, part, showNpub, unitOf, when, wireCopyButtons } from './nostr.js'
+import { Relay, aboutHowMany, element, isEvent, money, npub, parseKey, part, replaceText, showNpub, unitOf, when, wireCopyButtons } from './nostr.js'
+import { Names } from './names.js'
 
 const $ = (id) => document.getElementById(id)
 const named = document.body.dataset.relay.replace(/\/$/, '')
@@ -101,10 +102,20 @@ let paused = false
 const FIELDS = ['f-kind', 'f-tag', 'f-author']
 let newest = []
 
+const names = new Names(relay, (key) => {
+  for (const each of $('feed').querySelectorAll(`[data-author="${key}"]`)) each.replaceChildren(...shownAuthor(key))
+})
+
+function shownAuthor(key) {
+  const [name, short] = [names.of(key), `${npub(key).slice(0, 12)}…`]
+  return name ? [element('bdi', {}, name), ` ${short}`] : [short]
+}
+
 function author(event) {
   const key = npub(event.pubkey)
   const only = () => { $('f-author').value = key; follow() }
-  return element('button', { type: 'button', class: 'link', title: `Only ${key}`, onclick: only }, `${key.slice(0, 12)}…`)
+  const attributes = { type: 'button', class: 'link', title: `Only ${key}`, 'data-author': event.pubkey, onclick: only }
+  return element('button', attributes, ...shownAuthor(event.pubkey))
 }
 
 function timeOf(event) {
@@ -264,8 +275,8 @@ $('login').addEventListener('click', login)
 function showUrls() {
   const http = (url) => url.replace(/^ws/, 'http')
   for (const id of ['relay', 'c-relay', 'c-quote', 'c-peer']) {
-    const text = $(id).textContent
-    $(id).textContent = text.replace(http(named), http(relayUrl)).replace(named, relayUrl)
+    replaceText($(id), http(named), http(relayUrl))
+    replaceText($(id), named, relayUrl)
   }
 }
 

@@ -62,6 +62,7 @@ _ASSETS = {
     "routes.js": _SCRIPT,
     "operator.js": _SCRIPT,
     "nostr.js": _SCRIPT,
+    "names.js": _SCRIPT,
     "pay.js": _SCRIPT,
     "qr.js": _SCRIPT,
 }

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from farthing.ilp.packet import Fulfill
 from farthing.nostr.events import public_key_of
+from farthing.nostr.nip19 import Npub, encode
 from tests.browser.conftest import ALICE, VISITOR, log_in_as, serious_findings, sync_api
 from tests.browser.scenery import publish, run, subscribe
 from tests.e2e.authors import Author
-from tests.e2e.paying import http, token_of
+from tests.e2e.paying import http, pay, payment_for, token_of
 from tests.e2e.purses import pay_by_stream
 from tests.e2e.relay_process import RelayProcess
 
@@ -153,6 +155,26 @@ def test_a_relay_that_sends_anything_at_all_does_no_harm(relay: RelayProcess, pa
     assert [url for url in asked if not url.startswith((relay.http, "data:"))] == []
     longest = max(page.locator("#feed > li").all_inner_texts(), key=len)
     assert len(longest) < 2_200
+
+
+def test_an_author_is_shown_by_name_beside_the_key(relay: RelayProcess, page: Any) -> None:
+    ann = Author()
+    profile = ann.event(json.dumps({"name": "Ann \u202e<b>Example</b> " + "long " * 20}), kind=0)
+    assert isinstance(pay(relay, payment_for(relay, ann, profile)), Fulfill)
+    noise = Author()
+    broken = noise.event("no JSON", kind=0)
+    assert isinstance(pay(relay, payment_for(relay, noise, broken)), Fulfill)
+    known, nameless = publish(relay, "by Ann", ann), publish(relay, "by somebody", noise)
+
+    page.goto(relay.http)
+    row = page.locator(f'[data-id="{known["id"]}"] .meta button')
+
+    key = encode(Npub(ann.pubkey))[:12]
+    expect(row).to_have_text(f"Ann <b>Example</b> long {key}…")
+    unnamed = page.locator(f'[data-id="{nameless["id"]}"] .meta button')
+    expect(unnamed).to_have_text(f"{encode(Npub(noise.pubkey))[:12]}…")
+    late = publish(relay, "again by Ann", ann)
+    expect(page.locator(f'[data-id="{late["id"]}"] .meta button')).to_contain_text("Ann")
 
 
 def test_the_feed_is_filtered_by_author(relay: RelayProcess, page: Any) -> None:
@@ -308,6 +330,31 @@ def test_nothing_is_in_the_way_of_a_screen_reader(
     assert serious_findings(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     context.close()
+
+
+def test_an_option_of_a_command_is_not_torn_apart_on_a_phone(
+    relay: RelayProcess, page: Any
+) -> None:
+    """`--relay` read as `--` and `relay` is another command."""
+    page.goto(relay.http.replace("127.0.0.1", "localhost"))
+    page.wait_for_selector("#status.live")
+
+    torn = """[...document.querySelectorAll('.copy code')].flatMap((code) => {
+            const texts = document.createTreeWalker(code, NodeFilter.SHOW_TEXT), torn = []
+            for (let text; (text = texts.nextNode());) {
+                for (const { index, 0: option } of text.data.matchAll(/(?<!\\S)--?[a-z]+/g)) {
+                    const range = document.createRange()
+                    range.setStart(text, index)
+                    range.setEnd(text, index + option.length)
+                    if (range.getClientRects().length > 1) torn.push(option)
+                }
+            }
+            return torn
+        })"""
+    for width in range(320, 500, 10):
+        page.set_viewport_size({"width": width, "height": 844})
+        assert page.evaluate(torn) == [], width
+    assert "--relay ws://localhost" in page.inner_text("#c-peer")
 
 
 def test_first_paint_needs_little(relay: RelayProcess, page: Any) -> None:

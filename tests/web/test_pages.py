@@ -1,6 +1,7 @@
 """The static files of the pages, and how long browsers keep them."""
 
 import re
+from dataclasses import replace
 
 from farthing.connector.purse_page import purses_page
 from farthing.settings import Settings
@@ -43,3 +44,9 @@ def test_what_other_pages_load_keeps_its_name() -> None:
 
     assert "/assets/pay.js" in lasting
     assert set(re.findall(r'href="(/assets/[^"]+)"', purses_page(SETTINGS))) <= lasting
+
+
+def test_a_page_says_what_the_relay_speaks() -> None:
+    assert "paid subscriptions" in pages.facts(SETTINGS)["speaks"]
+    assert "Aether" in pages.facts(SETTINGS)["speaks"]
+    assert "Aether" not in pages.facts(replace(SETTINGS, aether=False))["speaks"]
