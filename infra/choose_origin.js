@@ -1,10 +1,13 @@
 import cf from 'cloudfront';
 
-// A request goes to the HTTP API if it surely belongs there, and otherwise to the WebSocket API: it is
-// not certain which headers of a handshake an edge function sees. A path that ends with a slash stands
-// for all paths below it. A test compares the list with the routes of the HTTP API.
+// A request goes to the HTTP API if it surely belongs there, and otherwise to the WebSocket API: an edge
+// function does not see the header Upgrade, and browsers and libraries open WebSockets with any Accept.
+// A path that ends with a slash stands for all paths below it. A test compares the list with the routes
+// of the HTTP API.
 const WEB_PATHS = ['/ilp', '/healthz', '/purse', '/purse/', '/v1/', '/accounts/', '/.well-known/'];
 const SOCKET_PATH = '/v1/ws';
+// Programs that read a URL with any Accept, and that open no WebSocket without the header named below.
+const READERS = /^(curl|wget|httpie|python-requests)\//i;
 // Pages in the bucket, for requests that accept HTML. A deployment without pages changes this line.
 const HAS_PAGE = true;
 const PAGES = { '/': '/index.html', '/operator': '/operator.html' };
@@ -21,6 +24,11 @@ function isPage(request, path) {
   return reads && asked && PAGES[path] !== undefined;
 }
 
+function isReader(headers) {
+  const program = headers['user-agent'] ? headers['user-agent'].value : '';
+  return READERS.test(program) && !headers['sec-websocket-key'];
+}
+
 function isWeb(request, path) {
   if (request.method && request.method !== 'GET') {
     return true;
@@ -30,7 +38,8 @@ function isWeb(request, path) {
   }
   const headers = request.headers || {};
   const accepted = headers.accept ? headers.accept.value.toLowerCase() : '';
-  return isWebPath(path) || accepted.includes('nostr+json') || accepted.includes('text/html');
+  const readable = accepted.includes('nostr+json') || accepted.includes('text/html');
+  return isWebPath(path) || readable || isReader(headers);
 }
 
 function handler(event) {

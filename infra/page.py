@@ -1,7 +1,7 @@
 """The page for people in the cloud: static files in a bucket behind CloudFront. The relay's facts
 are filled in at the deployment, and no function is called to serve the files."""
 
-from aws_cdk import Duration, Stack
+from aws_cdk import Stack
 from aws_cdk import aws_cloudfront as cloudfront
 from aws_cdk import aws_cloudfront_origins as origins
 from aws_cdk import aws_s3 as s3
@@ -17,7 +17,8 @@ from infra.web import pages
 ORIGIN = "pages"  # the script that chooses an origin knows it by this name
 BUCKET = "pages-bucket"
 _ASSETS = "/assets/*"
-_ASSET_SECONDS = 300
+# The pages come last: the CDK puts what all deployments share into the first one.
+_DEPLOYMENTS = {"Assets": pages.FOR_EVER, "Lasting": pages.SHORT, "Pages": pages.ALWAYS_ASK}
 
 
 class PageBucket(Construct):
@@ -84,23 +85,26 @@ class PageStack(Stack):
             web_url=told(self, deployment, "web-url"),
         )
         bucket = s3.Bucket.from_bucket_name(self, "Bucket", told(self, deployment, BUCKET))
-        for name, templates in (("Pages", True), ("Assets", False)):
-            cache = (
-                deployment_of_files.CacheControl.no_cache()
-                if templates
-                else deployment_of_files.CacheControl.max_age(Duration.seconds(_ASSET_SECONDS))
-            )
-            deployment_of_files.BucketDeployment(
+        deployments = {
+            cache: deployment_of_files.BucketDeployment(
                 self,
                 name,
                 destination_bucket=bucket,
                 sources=[
                     deployment_of_files.Source.data(
-                        file.key, pages.fill(file.read(), facts) if templates else file.read()
+                        file.key,
+                        pages.fill(file.read(), facts) if file.is_template else file.read(),
                     )
                     for file in pages.FILES
-                    if file.is_template is templates
+                    if file.cache == cache
                 ],
-                cache_control=[cache],
-                prune=False,  # the other deployment's files are in the same bucket
+                cache_control=[deployment_of_files.CacheControl.from_string(cache)],
+                # The other deployments' files are in the same bucket, and files of the version
+                # before are asked for by pages that are still open.
+                prune=False,
             )
+            for name, cache in _DEPLOYMENTS.items()
+        }
+        # A page names the files of its version, so it comes after them.
+        pages_last = deployments.pop(pages.ALWAYS_ASK)
+        pages_last.node.add_dependency(*deployments.values())

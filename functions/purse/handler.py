@@ -14,12 +14,22 @@ from farthing.handlers.web import (
     web_handler,
 )
 from farthing.ilp import spsp
+from farthing.ports.http import NotFound
 
 OWNERS = "/.well-known/pay"
 
 
 @web_handler
 def handler(agent: Agent, event: Event) -> Response:
+    try:
+        return _serve(agent, event)
+    except NotFound as error:
+        if not accepts(event, "text/html"):
+            raise
+        return html_answer(404, purses_page(agent.settings, trouble=str(error)), HEADERS)
+
+
+def _serve(agent: Agent, event: Event) -> Response:
     settings = agent.settings
     named = (event.get("pathParameters") or {}).get("key", "")
     if not named and path_of(event) != OWNERS:

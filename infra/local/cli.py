@@ -69,9 +69,9 @@ COMMANDS = (
     Command("follows", "list the keys that are followed, and which of them are peers"),
     Command("upkeep", "read followed agents' relays, make peers, announce routes and settle, now"),
     Command("routes", "the routing table: list, explain, rebuild"),
-    Command("ban", "ban a key or an event, and remove the stored events"),
+    Command("ban", "ban a key or an event, and remove the stored events; list the bans"),
     Command("unban", "lift a ban"),
-    Command("allow", "let a key write for free"),
+    Command("allow", "let a key write for free; list such keys"),
     Command("delete", "remove stored events"),
     Command("scan", "print stored events that match a filter"),
     Command("backup", "copy all data consistently, while the server runs", needs_folder=True),
@@ -105,6 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for library in ("botocore", "pynamodb"):  # they log where each credential was found
         logging.getLogger(library).setLevel(logging.WARNING)
     typed = list(sys.argv[1:] if arguments is None else arguments)
+    if not typed:
+        parser("").print_help(sys.stderr)
+        return 2
     named = next((each for each in typed if not each.startswith("-")), "")
     given = parser(named).parse_args(typed)
     command: Command = given.chosen

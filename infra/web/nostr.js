@@ -201,6 +201,18 @@ export class Relay {
     }
   }
 
+  /** The stored events that match, asked for once. */
+  stored(filters) {
+    return new Promise((resolve, reject) => {
+      const found = []
+      const end = this.subscribe(filters, {
+        onEvent: (event) => found.push(event),
+        onStored: () => { end(); resolve(found) },
+        onClosed: (reason) => reject(new Error(reason)),
+      })
+    })
+  }
+
   /** Publish an event. Returns the relay's message if it accepts the event. */
   publish(event, verb = 'EVENT') {
     return new Promise((resolve, reject) => {
@@ -249,6 +261,9 @@ export class Relay {
   }
 }
 
+/** A module that is loaded when it is needed. After an upgrade the relay has it under another name. */
+export const part = (loading) => loading.catch(() => { throw new Error('a part of this page could not be loaded: reload the page') })
+
 /** An element with text or children. Text from strangers never becomes markup. */
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name)
@@ -292,7 +307,15 @@ export function fillTable(id, cells, empty = 'None.') {
 /** Show the relay's key as npub where the page has it as hex: in the cloud only AWS knows the key when
  *  the page is made. */
 export function showNpub(hex) {
-  for (const each of document.querySelectorAll('[data-npub]')) each.textContent = each.textContent.replace(hex, npub(hex))
+  for (const each of document.querySelectorAll('[data-npub]')) replaceText(each, hex, npub(hex))
+}
+
+/** Replace text in an element. The elements inside of it stay. */
+export function replaceText(element, old, text) {
+  for (const child of element.childNodes) {
+    if (child.nodeType === Node.TEXT_NODE) child.data = child.data.replace(old, text)
+    else replaceText(child, old, text)
+  }
 }
 
 /** Make each button with `data-copy` copy the text of the element that it names. */

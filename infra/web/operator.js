@@ -1,6 +1,6 @@
 // The operator's console: figures from GET /v1/operator, rules by NIP-86, every request signed.
 
-import { confirmedButton, decimal, element, fillTable, money, npub, parseEventId, parseKey, showNpub, signedFetch, span, unitOf, units, when } from '/assets/nostr.js'
+import { confirmedButton, decimal, element, fillTable, money, npub, parseEventId, parseKey, showNpub, signedFetch, span, unitOf, units, when } from './nostr.js'
 
 const $ = (id) => document.getElementById(id)
 const owner = document.body.dataset.pubkey

@@ -1,7 +1,8 @@
 // The page at `/`: information about the relay, prices and the live feed. The visitor's purse and the
 // drawing of the routes are modules of their own, which are loaded when they are needed.
 
-import { Relay, aboutHowMany, element, isEvent, money, npub, parseKey, showNpub, unitOf, when, wireCopyButtons } from '/assets/nostr.js'
+import { Relay, aboutHowMany, element, isEvent, money, npub, parseKey, part, replaceText, showNpub, unitOf, when, wireCopyButtons } from './nostr.js'
+import { Names } from './names.js'
 
 const $ = (id) => document.getElementById(id)
 const named = document.body.dataset.relay.replace(/\/$/, '')
@@ -11,7 +12,7 @@ const relayUrl = /^ws:\/\/(127\.|localhost[:/]|\[::1\])/.test(`${named}/`) ? her
 const MOST_SHOWN = 100
 const MOST_CHARACTERS = 2000
 const IMAGE = /^https:\/\/\S+\.(?:png|jpe?g|gif|webp|avif)(?:\?\S*)?$/i
-const ROUTES_MILLISECONDS = 60_000
+const LOOK_MILLISECONDS = 60_000
 const NOTE_CHARACTERS = 23 // of a typical short note
 
 let information = null
@@ -34,9 +35,14 @@ async function start() {
   for (const id of ['account', 'purse-nav']) $(id).hidden = false
   $('filter').hidden = false
   follow()
-  const drawAgain = () => showRoutes().catch(() => {})
-  drawAgain()
-  setInterval(() => { if (!document.hidden) drawAgain() }, ROUTES_MILLISECONDS)
+  const lookAgain = () => {
+    if (document.hidden) return
+    showRoutes().catch(() => {})
+    dropRemoved().catch(() => {})
+  }
+  lookAgain()
+  setInterval(lookAgain, LOOK_MILLISECONDS)
+  document.addEventListener('visibilitychange', lookAgain)
 }
 
 /** The operator may have changed the name since the page was made. */
@@ -49,14 +55,14 @@ function showWho() {
 }
 
 async function showRoutes() {
-  const { drawRoutes } = await import('/assets/routes.js')
+  const { drawRoutes } = await part(import('./routes.js'))
   await drawRoutes()
 }
 
 // Prices
 
 async function priceOf(text, kind = 1) {
-  const { encodeToon } = await import('/assets/pay.js')
+  const { encodeToon } = await part(import('./pay.js'))
   const event = {
     id: 'a'.repeat(64), pubkey: 'b'.repeat(64), created_at: Math.floor(Date.now() / 1000), kind,
     tags: [], content: text, sig: 'c'.repeat(128),
@@ -96,10 +102,20 @@ let paused = false
 const FIELDS = ['f-kind', 'f-tag', 'f-author']
 let newest = []
 
+const names = new Names(relay, (key) => {
+  for (const each of $('feed').querySelectorAll(`[data-author="${key}"]`)) each.replaceChildren(...shownAuthor(key))
+})
+
+function shownAuthor(key) {
+  const [name, short] = [names.of(key), `${npub(key).slice(0, 12)}…`]
+  return name ? [element('bdi', {}, name), ` ${short}`] : [short]
+}
+
 function author(event) {
   const key = npub(event.pubkey)
   const only = () => { $('f-author').value = key; follow() }
-  return element('button', { type: 'button', class: 'link', title: `Only ${key}`, onclick: only }, `${key.slice(0, 12)}…`)
+  const attributes = { type: 'button', class: 'link', title: `Only ${key}`, 'data-author': event.pubkey, onclick: only }
+  return element('button', attributes, ...shownAuthor(event.pubkey))
 }
 
 function timeOf(event) {
@@ -146,6 +162,25 @@ function show(event) {
   $('feed-empty').hidden = true
 }
 
+function showWhetherEmpty() {
+  $('feed-loading').hidden = true
+  $('feed-empty').hidden = newest.length > 0
+}
+
+const isEphemeral = ({ kind }) => kind >= 20_000 && kind < 30_000
+
+/** Take events off the page that the relay has no more: banned, deleted, replaced or expired ones. */
+async function dropRemoved() {
+  const ids = newest.filter((event) => !isEphemeral(event)).map(({ id }) => id)
+  if (!ids.length) return
+  const kept = new Set((await relay.stored([{ ids, limit: ids.length }])).map((event) => event?.id))
+  const removed = new Set(ids.filter((id) => !kept.has(id)))
+  if (!removed.size) return
+  newest = newest.filter(({ id }) => !removed.has(id))
+  for (const id of removed) $('feed').querySelector(`[data-id="${id}"]`)?.remove()
+  showWhetherEmpty()
+}
+
 let unfollow = () => {}
 
 function follow() {
@@ -167,10 +202,6 @@ function follow() {
   const filtered = FIELDS.some((id) => $(id).value.trim())
   $('all').hidden = !filtered
   $('feed-empty').textContent = filtered ? 'No stored event matches.' : 'There are no notes yet. A note appears here as soon as it is paid for.'
-  const showWhetherEmpty = () => {
-    $('feed-loading').hidden = true
-    $('feed-empty').hidden = newest.length > 0
-  }
   unfollow = relay.subscribe([filter], {
     onEvent: (event) => { if (!paused) show(event) },
     onStored: showWhetherEmpty,
@@ -224,7 +255,7 @@ async function login() {
   $('login').disabled = true
   note.textContent = 'Waiting for the extension…'
   try {
-    const { openPurse } = await import('/assets/purse.js')
+    const { openPurse } = await part(import('./purse.js'))
     const { price } = await priceOf('x'.repeat(NOTE_CHARACTERS))
     await openPurse(relay, information, price)
     showPriceOf($('note'), $('note-price'), $('note-price-more'))
@@ -244,8 +275,8 @@ $('login').addEventListener('click', login)
 function showUrls() {
   const http = (url) => url.replace(/^ws/, 'http')
   for (const id of ['relay', 'c-relay', 'c-quote', 'c-peer']) {
-    const text = $(id).textContent
-    $(id).textContent = text.replace(http(named), http(relayUrl)).replace(named, relayUrl)
+    replaceText($(id), http(named), http(relayUrl))
+    replaceText($(id), named, relayUrl)
   }
 }
 

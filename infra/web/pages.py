@@ -5,9 +5,10 @@ filled in at the deployment, so that no function is called for them. Nothing tha
 ever filled in.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 
@@ -21,7 +22,10 @@ from farthing.settings import Settings
 FOLDER = Path(__file__).parent
 HTML = "text/html; charset=utf-8"
 _SCRIPT = "text/javascript; charset=utf-8"
-_ASSET_SECONDS = 300
+# How long browsers keep a file.
+ALWAYS_ASK = "no-cache"
+SHORT = "public, max-age=300"
+FOR_EVER = "public, max-age=31536000, immutable"
 _NO_KEY = "a" * 64
 # A typical short note, as TOON.
 _NOTE_BYTES = 350
@@ -34,6 +38,7 @@ class StaticFile:
     path: str
     file: str
     media_type: str
+    cache: str = SHORT
     is_template: bool = False
 
     @property
@@ -50,18 +55,38 @@ def _text(file: str) -> str:
     return (FOLDER / file).read_text()
 
 
+_ASSETS = {
+    "page.css": "text/css; charset=utf-8",
+    "page.js": _SCRIPT,
+    "purse.js": _SCRIPT,
+    "routes.js": _SCRIPT,
+    "operator.js": _SCRIPT,
+    "nostr.js": _SCRIPT,
+    "names.js": _SCRIPT,
+    "pay.js": _SCRIPT,
+    "qr.js": _SCRIPT,
+}
+
+
+def version_of(texts: Iterable[str]) -> str:
+    """A name that changes with any of the texts."""
+    return sha256("\0".join(texts).encode()).hexdigest()[:12]
+
+
+# The folder of the files, so that no browser mixes old and new ones.
+VERSION = version_of(map(_text, _ASSETS))
+
 # `/` serves the page only for requests that accept HTML; programs get NIP-11 there.
 FILES = (
-    StaticFile("/", "index.html", HTML, is_template=True),
-    StaticFile("/operator", "operator.html", HTML, is_template=True),
-    StaticFile("/assets/page.css", "page.css", "text/css; charset=utf-8"),
-    StaticFile("/assets/page.js", "page.js", _SCRIPT),
-    StaticFile("/assets/purse.js", "purse.js", _SCRIPT),
-    StaticFile("/assets/routes.js", "routes.js", _SCRIPT),
-    StaticFile("/assets/operator.js", "operator.js", _SCRIPT),
-    StaticFile("/assets/nostr.js", "nostr.js", _SCRIPT),
+    StaticFile("/", "index.html", HTML, cache=ALWAYS_ASK, is_template=True),
+    StaticFile("/operator", "operator.html", HTML, cache=ALWAYS_ASK, is_template=True),
+    *(
+        StaticFile(f"/assets/{VERSION}/{name}", name, media_type, cache=FOR_EVER)
+        for name, media_type in _ASSETS.items()
+    ),
+    # Under names that last: for the pages about purses, which functions make, and for other people.
+    StaticFile("/assets/page.css", "page.css", _ASSETS["page.css"]),
     StaticFile("/assets/pay.js", "pay.js", _SCRIPT),
-    StaticFile("/assets/qr.js", "qr.js", _SCRIPT),
 )
 BY_PATH: Mapping[str, StaticFile] = {each.path: each for each in FILES}
 
@@ -91,10 +116,6 @@ def security_headers(relay_url: str) -> dict[str, str]:
     }
 
 
-def cache_header(file: StaticFile) -> str:
-    return "no-cache" if file.is_template else f"public, max-age={_ASSET_SECONDS}"
-
-
 def facts(settings: Settings, *, searches: bool = False) -> dict[str, str]:
     """The facts for the templates, by their names there."""
     return {
@@ -105,12 +126,18 @@ def facts(settings: Settings, *, searches: bool = False) -> dict[str, str]:
         "pubkey": settings.pubkey,
         "npub": encode(Npub(settings.pubkey)),
         "ilp_address": settings.own_ilp_address,
-        "speaks": "Nostr with negentropy and the changes feed; Interledger: ILPv4 over HTTP, SPSP,"
-        " STREAM",
+        "speaks": _speaks(settings),
         "nips": ", ".join(map(str, supported_nips(settings, searches=searches))),
         "price": price_in_words(settings),
         "version": __version__,
+        "assets": VERSION,
     }
+
+
+def _speaks(settings: Settings) -> str:
+    nostr = "Nostr with negentropy, the changes feed and paid subscriptions (BTP-NIPs)"
+    interledger = "Interledger: ILPv4 over HTTP, SPSP, STREAM"
+    return "; ".join([nostr, interledger, *(["Aether"] if settings.aether else [])])
 
 
 def facts_of_deployment(

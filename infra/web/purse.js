@@ -1,7 +1,7 @@
 // The purse of the visitor's key: its balance, paying into it, writing from it, and the key's paid
 // subscriptions. The extension signs the visitor's requests.
 
-import { aboutHowMany, confirmedButton, element, fillTable, money, npub, signedFetch, span, unitOf, units, when } from '/assets/nostr.js'
+import { aboutHowMany, confirmedButton, element, fillTable, money, npub, part, signedFetch, span, unitOf, units, when } from './nostr.js'
 
 const $ = (id) => document.getElementById(id)
 const REFRESH_MILLISECONDS = 15_000
@@ -42,7 +42,7 @@ async function showPurse() {
   $('fill-command').textContent = `farthing purse fill ${npub(me)} AMOUNT`
   if ($('pointer').textContent !== purse.pointer) {
     $('pointer').textContent = purse.pointer
-    const { drawQr } = await import('/assets/qr.js')
+    const { drawQr } = await part(import('./qr.js'))
     drawQr($('qr'), purse.pointer)
   }
   fillTable('movements', purse.movements.map((movement) => {
@@ -148,7 +148,7 @@ async function payPacket(submit) {
   note.className = ''
   note.textContent = 'Paying…'
   try {
-    const { sendPacket } = await import('/assets/pay.js')
+    const { sendPacket } = await part(import('./pay.js'))
     const octets = (text) => Uint8Array.from(text, (character) => character.charCodeAt(0))
     const prepare = {
       amount: BigInt(quoted.amount), destination: quoted.destination, expiresAt: new Date(Date.now() + 30_000),

@@ -1,6 +1,6 @@
 // The routing graph around this agent, from the current table: peers, addresses behind them, fees.
 
-import { element, fillTable, money, npub } from '/assets/nostr.js'
+import { element, fillTable, money, npub } from './nostr.js'
 
 const $ = (id) => document.getElementById(id)
 const MOST_DRAWN = 24

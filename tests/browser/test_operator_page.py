@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from farthing.ilp.packet import Fulfill
 from farthing.nostr.events import public_key_of
 from farthing.nostr.nip19 import Npub, encode
 from tests.browser.conftest import ALICE, OWNER, VISITOR, log_in_as, serious_findings, sync_api
 from tests.browser.scenery import publish, publish_as, run, subscribe
 from tests.e2e.authors import Author
-from tests.e2e.paying import http
+from tests.e2e.paying import http, pay, payment_for
 from tests.e2e.relay_process import RelayProcess
 from tests.e2e.stores import exported_ids
 
@@ -58,6 +59,25 @@ def test_a_banned_keys_events_are_gone_from_the_feed(relay: RelayProcess, page: 
     page.click("#filter button[type=submit]")
     page.wait_for_selector("#feed-empty:not([hidden])")
     assert page.locator("#feed li").count() == 0
+
+
+def test_an_open_page_loses_what_is_banned_or_deleted(relay: RelayProcess, page: Any) -> None:
+    author = Author()
+    banned = publish(relay, "to be banned", Author())
+    deleted = publish(relay, "to be deleted", author)
+    publish(relay, "to stay", author)
+    page.clock.install()
+    page.goto(relay.http)
+    page.wait_for_selector("#feed >> text=to be banned")
+    page.wait_for_selector("#feed >> text=to be deleted")
+
+    run(relay, "ban", "--event", banned["id"])
+    removal = author.event("", kind=5, tags=[["e", deleted["id"]]])
+    assert isinstance(pay(relay, payment_for(relay, author, removal)), Fulfill)
+    page.clock.run_for(61_000)
+
+    expect(page.locator("#feed")).not_to_contain_text("to be", timeout=30_000)
+    assert "to stay" in page.inner_text("#feed")
 
 
 def test_the_owner_grants_money_to_a_purse(relay: RelayProcess, page: Any) -> None:

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from farthing.ilp.packet import Fulfill
 from farthing.nostr.events import public_key_of
+from farthing.nostr.nip19 import Npub, encode
 from tests.browser.conftest import ALICE, VISITOR, log_in_as, serious_findings, sync_api
 from tests.browser.scenery import publish, run, subscribe
 from tests.e2e.authors import Author
-from tests.e2e.paying import http, token_of
+from tests.e2e.paying import http, pay, payment_for, token_of
 from tests.e2e.purses import pay_by_stream
 from tests.e2e.relay_process import RelayProcess
 
@@ -153,6 +155,26 @@ def test_a_relay_that_sends_anything_at_all_does_no_harm(relay: RelayProcess, pa
     assert [url for url in asked if not url.startswith((relay.http, "data:"))] == []
     longest = max(page.locator("#feed > li").all_inner_texts(), key=len)
     assert len(longest) < 2_200
+
+
+def test_an_author_is_shown_by_name_beside_the_key(relay: RelayProcess, page: Any) -> None:
+    ann = Author()
+    profile = ann.event(json.dumps({"name": "Ann \u202e<b>Example</b> " + "long " * 20}), kind=0)
+    assert isinstance(pay(relay, payment_for(relay, ann, profile)), Fulfill)
+    noise = Author()
+    broken = noise.event("no JSON", kind=0)
+    assert isinstance(pay(relay, payment_for(relay, noise, broken)), Fulfill)
+    known, nameless = publish(relay, "by Ann", ann), publish(relay, "by somebody", noise)
+
+    page.goto(relay.http)
+    row = page.locator(f'[data-id="{known["id"]}"] .meta button')
+
+    key = encode(Npub(ann.pubkey))[:12]
+    expect(row).to_have_text(f"Ann <b>Example</b> long {key}…")
+    unnamed = page.locator(f'[data-id="{nameless["id"]}"] .meta button')
+    expect(unnamed).to_have_text(f"{encode(Npub(noise.pubkey))[:12]}…")
+    late = publish(relay, "again by Ann", ann)
+    expect(page.locator(f'[data-id="{late["id"]}"] .meta button')).to_contain_text("Ann")
 
 
 def test_the_feed_is_filtered_by_author(relay: RelayProcess, page: Any) -> None:
@@ -310,6 +332,31 @@ def test_nothing_is_in_the_way_of_a_screen_reader(
     context.close()
 
 
+def test_an_option_of_a_command_is_not_torn_apart_on_a_phone(
+    relay: RelayProcess, page: Any
+) -> None:
+    """`--relay` read as `--` and `relay` is another command."""
+    page.goto(relay.http.replace("127.0.0.1", "localhost"))
+    page.wait_for_selector("#status.live")
+
+    torn = """[...document.querySelectorAll('.copy code')].flatMap((code) => {
+            const texts = document.createTreeWalker(code, NodeFilter.SHOW_TEXT), torn = []
+            for (let text; (text = texts.nextNode());) {
+                for (const { index, 0: option } of text.data.matchAll(/(?<!\\S)--?[a-z]+/g)) {
+                    const range = document.createRange()
+                    range.setStart(text, index)
+                    range.setEnd(text, index + option.length)
+                    if (range.getClientRects().length > 1) torn.push(option)
+                }
+            }
+            return torn
+        })"""
+    for width in range(320, 500, 10):
+        page.set_viewport_size({"width": width, "height": 844})
+        assert page.evaluate(torn) == [], width
+    assert "--relay ws://localhost" in page.inner_text("#c-peer")
+
+
 def test_first_paint_needs_little(relay: RelayProcess, page: Any) -> None:
     """What Chromium waits for before it paints; the scripts come after it."""
     page.goto(relay.http)
@@ -359,3 +406,39 @@ def test_the_pages_about_purses_are_fit_to_read(
     assert page.evaluate("document.querySelector('h1').getBoundingClientRect().left") == 16
     ink = page.evaluate("getComputedStyle(document.body).color")
     assert ink == ("rgb(28, 27, 24)" if scheme == "light" else "rgb(236, 232, 221)")
+
+
+def test_files_of_one_version_are_loaded_and_kept(relay: RelayProcess, page: Any) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.removeprefix(relay.http)))
+    open_purse(relay, page)
+    page.click("#packet summary")
+    page.wait_for_selector("#price:not(:empty)")
+
+    files = {path for path in asked if path.startswith("/assets/")}
+    assert {path.rsplit("/", 1)[1] for path in files} >= {
+        "page.css",
+        "page.js",
+        "purse.js",
+        "qr.js",
+    }
+    assert len({path.rsplit("/", 1)[0] for path in files}) == 1, "one folder"
+    for path in files:
+        answer = http("GET", f"{relay.http}{path}")
+        assert "immutable" in answer.headers["Cache-Control"]
+
+
+def test_an_open_page_of_an_older_version_says_that_it_must_be_reloaded(
+    relay: RelayProcess, browser: Any
+) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.route("**/purse.js", lambda route: route.fulfill(status=404, body=""))
+    log_in_as(page, ALICE)
+    page.goto(relay.http)
+    page.wait_for_selector("#status.live")
+
+    page.click("#login")
+
+    page.wait_for_selector("#login-note >> text=reload the page")
+    context.close()

@@ -11,7 +11,13 @@ from aiohttp import web
 from farthing.agent.relay_client import SocketRelays
 from farthing.nostr.negentropy import SealedVector
 from farthing.ports.hosts import ANYWHERE
-from farthing.ports.relays import Allowance, AllowanceSpent, ReadLimits, RelayFailed
+from farthing.ports.relays import (
+    Allowance,
+    AllowanceSpent,
+    ReadLimits,
+    RelayFailed,
+    SharedAllowance,
+)
 from tests.e2e.authors import Author
 from tests.e2e.client import Background, RawClient
 from tests.e2e.relay_process import RelayProcess
@@ -222,6 +228,31 @@ def test_an_allowance_of_all_relays_ends_before_that_of_one() -> None:
         other.spend(6, 100)
     with pytest.raises(AllowanceSpent, match="together"):
         one.check()
+
+
+def test_relays_that_flood_leave_a_part_for_each_of_the_others() -> None:
+    now = [0.0]
+    together = SharedAllowance(10**9, 8000, 4, window_seconds=60, clock=lambda: now[0])
+
+    def sent(name: str) -> int:
+        """Octets that a relay can send now, by a connection of its own each time."""
+        share = Allowance(10**9, 10**9, behind=together.of(name))
+        for octets in range(0, 9000, 100):
+            try:
+                share.check()
+                share.spend(1, 100)
+            except AllowanceSpent:
+                return octets
+        pytest.fail("without end")
+
+    assert sent("first flood") == 4000 + 1000
+    assert [sent("second flood"), sent("honest")] == [1000, 1000]
+    assert [sent("first flood"), sent("honest")] == [0, 0]
+    with pytest.raises(AllowanceSpent, match="all relays together"):
+        together.of("honest").check()
+    assert sum(sent(f"new name {n}") for n in range(50)) == 1000, "8000 in all"
+    now[0] = 60.0
+    assert sent("honest") == 4000 + 1000
 
 
 def test_an_allowance_is_renewed_with_its_window() -> None:

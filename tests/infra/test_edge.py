@@ -10,6 +10,7 @@ import pytest
 
 from farthing.surface import CONNECT, ROUTES
 from infra.edge import CHOOSE_ORIGIN
+from infra.web import pages
 from tests.infra.conftest import ROOT, Stacks
 
 
@@ -66,6 +67,17 @@ class TestPage:
     ) -> None:
         html = {"uri": path, "headers": {"accept": "text/html,application/xhtml+xml"}}
         assert chosen(tmp_path, html) == [("pages", file)]
+
+    def test_its_files_are_kept_by_their_version_and_come_before_the_page(
+        self, production: Stacks
+    ) -> None:
+        found = {
+            each["Properties"]["SystemMetadata"]["cache-control"]: (name, each.get("DependsOn", []))
+            for name, each in production.of_type("Custom::CDKBucketDeployment").items()
+        }
+        assert set(found) == {pages.ALWAYS_ASK, pages.SHORT, pages.FOR_EVER}
+        _, before = found.pop(pages.ALWAYS_ASK)
+        assert {name for name, _ in found.values()} <= set(before)
 
     def test_it_can_be_left_out(self, small: Stacks) -> None:
         assert small.properties("AWS::S3::Bucket") == []
@@ -217,6 +229,8 @@ NOSTR = {"accept": "application/nostr+json"}
         {"headers": {"sec-websocket-key": "x"}},  # whether a script sees it or not
         {"headers": {"accept": "*/*"}},
         {"headers": {"accept": "*/*", "sec-websocket-key": "x"}},
+        {"headers": {"accept": "*/*", "user-agent": "Mozilla/5.0 Firefox/140.0"}},
+        {"headers": {"accept": "*/*", "user-agent": "curl/8.9", "sec-websocket-key": "x"}},
         {"uri": "/v1/ws"},
         {"uri": "/v1/ws", "headers": {"accept": "text/html"}},
         {"uri": "/some/where"},
@@ -234,6 +248,9 @@ def test_what_may_be_a_socket_is_one_and_has_no_path(
     "request_",
     [
         {"headers": NOSTR},
+        {"headers": {"accept": "*/*", "user-agent": "curl/8.9.1"}},
+        {"headers": {"accept": "*/*", "user-agent": "Wget/1.21.3"}},
+        {"uri": "/some/where", "headers": {"accept": "*/*", "user-agent": "python-requests/2"}},
         {"uri": "/purse", "headers": {"accept": "text/html,application/xhtml+xml"}},
         {"headers": {"accept": "Application/Nostr+JSON"}},
         {"method": "OPTIONS"},

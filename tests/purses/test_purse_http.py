@@ -154,6 +154,17 @@ class TestPage:
         assert response["headers"]["Location"] == f"{SITE}/purse/{NPUB}"
         assert request("purse", "GET", "/purse", query="key=%3Cx%3E")["statusCode"] == 404
 
+    @pytest.mark.parametrize("query", ["", "key=%3Cb%3E"])
+    def test_tells_people_in_words_that_this_is_no_key(self, site: Agent, query: str) -> None:
+        """In a browser, where a form has sent it, and with the form to try again."""
+        key = "" if query else "npub1wrong"
+
+        response = request("purse", "GET", "/purse", key=key, query=query, accept="text/html")
+
+        assert response["statusCode"] == 404
+        assert "Expected a public key as npub" in response["body"]
+        assert "<form" in response["body"] and "<b>" not in response["body"]
+
 
 class TestQuotes:
     @pytest.mark.parametrize("key", [KEY, NPUB])

@@ -1,7 +1,7 @@
 """Rounds of reading followed keys, as the cloud makes them: bounded in time, and nobody is left out
 for the sake of slow relays."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from farthing.agent import feeds
-from farthing.agent.feeds import caching, catch_up_all
+from farthing.agent.feeds import FollowedRelay, caching, catch_up_all, total_allowance
 from farthing.context import Agent
 from farthing.nostr.events import public_key_of
 from farthing.ports.relays import Allowance, RelayFailed
 from farthing.store.sqlite import SqliteEngine
-from tests.relay.test_catching_up import Session, note, stored
+from tests.relay.test_catching_up import Session, note, plain, stored
 from tests.relay.world import ALICE, BOB, OWNER, Clock, make_agent, signed
 
 SLOW, HONEST = "ws://slow.example", "ws://honest.example"
@@ -32,6 +32,31 @@ class SlowSession(Session):
             self.clock.now += 50
             self.allowance.spend(1, 100)
             yield {}
+
+
+class LiveSession(Session):
+    """Sends a live note, and then nothing."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__([])
+        self.clock, self.waited = clock, 0
+        self.relay: FollowedRelay | None = None
+
+    def subscribe(self, name: str, filters: Any, take: Callable[[Any], object]) -> None:
+        self.take = take
+
+    def wait(self) -> None:
+        self.clock.now += 6
+        self.waited += 1
+        if self.waited == 1:
+            self.take(plain(note(1, BOB)))
+        if self.waited == 4:
+            assert self.relay is not None
+            self.counted = self.relay._agent.feeds.counts(HONEST)
+            self.relay.stop()
+
+    def abort(self) -> None:
+        pass
 
 
 class TwoRelays:
@@ -76,3 +101,23 @@ def test_a_slow_relay_ends_with_the_round_and_comes_last_in_the_next(
 
     assert agent.relays.asked[1:] == [HONEST, SLOW]  # type: ignore[attr-defined]
     assert note(1, BOB).id in stored(agent)
+
+
+def test_live_events_are_counted_while_the_connection_stays_open(
+    agent: Agent, clock: Clock
+) -> None:
+    """`farthing relays` shows the counts, and a connection may stay open for weeks."""
+    session = LiveSession(clock)
+
+    @contextmanager
+    def opened(_url: str, _allowance: Allowance, _seconds: float) -> Iterator[Any]:
+        yield session
+
+    agent.relays.session = opened  # type: ignore[method-assign]
+    session.relay = FollowedRelay(
+        agent, HONEST, [public_key_of(BOB)], caching(agent), total_allowance(agent)
+    )
+
+    session.relay.stay()
+
+    assert (session.counted.events, session.counted.stored) == (1, 1)

@@ -9,7 +9,7 @@ from farthing.settings import Settings
 from farthing.store.rules import Rules, Subject
 from infra.local.commands.bookkeeping import ERRORS as BOOKKEEPING
 from infra.local.commands.bookkeeping import offline_agent
-from infra.local.commands.terminal import key_or_id, plain
+from infra.local.commands.terminal import key_or_id, nothing, plain
 
 ERRORS = (*BOOKKEEPING, InvalidCall)
 
@@ -26,6 +26,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def _list(found: Rules) -> None:
+    if not any(map(found.of, (Subject.BANNED_KEY, Subject.BANNED_EVENT))):
+        nothing("nothing is banned")
     for name, subject in (("key", Subject.BANNED_KEY), ("event", Subject.BANNED_EVENT)):
         for value, reason in sorted(found.of(subject).items()):
             print(f"{name:5}  {value}  {plain(reason)}".rstrip())

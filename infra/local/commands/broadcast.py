@@ -28,7 +28,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--wait",
         type=whole_number,
         default=FIRST_ATTEMPTS_SECONDS,
-        help="seconds to wait for the first attempts, which go on after that",
+        help="seconds to wait for the first attempts, which go on after that; %(default)s if"
+        " left out",
     )
 
 

@@ -11,7 +11,10 @@ from infra.local.commands.terminal import event_id, moment, plain, whole_number
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", type=event_id, help="only this event")
-    parser.add_argument("--limit", type=whole_number, default=10, help="number of broadcasts")
+    parser.add_argument(
+        "--limit", type=whole_number, default=10,
+        help="number of broadcasts, newest first; %(default)s if left out",
+    )  # fmt: skip
 
 
 def run(arguments: Namespace, settings: Settings) -> int:

@@ -14,7 +14,7 @@ from farthing.settings import Settings
 from farthing.store.capabilities import Capabilities, Issued
 from infra.local.commands import bookkeeping
 from infra.local.commands.bookkeeping import BookkeepingError, offline_agent
-from infra.local.commands.terminal import moment, whole_number
+from infra.local.commands.terminal import moment, nothing, whole_number
 from infra.local.server.identity import with_identity
 
 ERRORS = (*bookkeeping.ERRORS, CapabilityRefused)
@@ -77,7 +77,10 @@ def issue_token(arguments: Namespace, settings: Settings) -> int:
 
 def list_tokens(_arguments: Namespace, settings: Settings) -> int:
     with offline_agent(settings) as agent:
-        for issued in Capabilities(agent.engine).issued():
+        found = list(Capabilities(agent.engine).issued())
+        if not found:
+            nothing("no token was issued yet")
+        for issued in found:
             print(_line(issued))
     return 0
 

@@ -37,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--templates",
         type=Path,
         default=Path("cdk.out"),
-        help="folder of the synthesised templates, for the idle costs",
+        help="folder of the synthesised templates, for the idle costs; %(default)s if left out",
     )
     parser.add_argument(
         "--prices", type=Path, help="JSON file with prices that replace those of the table"

@@ -36,7 +36,10 @@ _SHOWN = frozenset({1, 6, 7, 30023})
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--limit", type=whole_number, default=20, help="number of stored events to show first"
+        "--limit",
+        type=whole_number,
+        default=20,
+        help="number of stored events to show first; %(default)s if left out",
     )
     parser.add_argument("--once", action="store_true", help="end after the stored events")
     parser.add_argument("--json", action="store_true", help="print whole events, one per line")
@@ -136,7 +139,7 @@ class Feed:
             )
             try:
                 with self._agent.relays.session(
-                    reader.url, self._together, settings.feed_seconds
+                    reader.url, self._together.of(reader.url), settings.feed_seconds
                 ) as session:
                     self._follow(session, intake, sorted(reader.authors), limit)
                     reader.ready.set()

@@ -18,7 +18,9 @@ Tags = Sequence[Sequence[str]]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("pubkey", type=pubkey, help="the agent's public key")
+    parser.add_argument(
+        "pubkey", type=pubkey, help="the agent's key: npub, nprofile or 64 hex digits"
+    )
     parser.add_argument(
         "--relay", default="", help="WebSocket URL of the relay where the agent publishes"
     )

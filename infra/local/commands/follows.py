@@ -6,6 +6,7 @@ from farthing.agent.follows import followed
 from farthing.settings import Settings
 from infra.local.commands.bookkeeping import ERRORS as ERRORS
 from infra.local.commands.bookkeeping import offline_agent
+from infra.local.commands.terminal import nothing
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -14,7 +15,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(_arguments: Namespace, settings: Settings) -> int:
     with offline_agent(settings) as agent:
-        for pubkey in followed(agent):
+        keys = followed(agent)
+        if not keys:
+            nothing("the follow list is empty: add a key with `farthing follow NPUB`")
+        for pubkey in keys:
             peer = agent.ledger.peer_by_pubkey(pubkey)
             standing = "no peer" if peer is None else "peer" if peer.active else "proposed"
             print(f"{pubkey}  {standing:<9}  {peer.ilp_address if peer else '-'}")

@@ -43,10 +43,13 @@ ERRORS = (
 
 def add_event_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("text", help="content of the event; - reads it from stdin")
-    parser.add_argument("--kind", type=_kind, default=1)
     parser.add_argument(
-        "--tag", action="append", default=[], type=_tag, metavar="NAME=VALUE[,VALUE]"
+        "--kind", type=_kind, default=1, help="kind of the event; %(default)s if left out"
     )
+    parser.add_argument(
+        "--tag", action="append", default=[], type=_tag, metavar="NAME=VALUE[,VALUE]",
+        help="a tag of the event; may be repeated",
+    )  # fmt: skip
     parser.add_argument(
         "--relay", default="", type=relay, help="WebSocket URL; the local one if left out"
     )

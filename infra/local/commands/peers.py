@@ -21,9 +21,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         one = actions.add_parser(name, help=about, description=about)
         one.set_defaults(act=act)
         if name != "list":
-            one.add_argument("id")
+            one.add_argument("id", help=_ID)
 
 
+_ID = "our name for the peer"
 _BALANCE = "what the peer may owe us; FARTHING_MAX_BALANCE if left out, 0 if the peer pays ahead"
 
 
@@ -35,7 +36,7 @@ def _add(actions: Any) -> None:
     about = "add a peer; its token is shown once"
     one = actions.add_parser("add", help=about, description=about)
     one.set_defaults(act=bookkeeping.add_peer)
-    one.add_argument("id")
+    one.add_argument("id", help=_ID)
     one.add_argument("--token", default="", help="a token of your own, 32 random bytes")
     one.add_argument("--jwt", action="store_true", help="make a secret for JWT_HS_256 as well")
     one.add_argument("--address", default="", type=ilp_address, help="the peer's ILP address")
@@ -52,7 +53,7 @@ def _set(actions: Any) -> None:
     about = "change a peer's record"
     one = actions.add_parser("set", help=about, description=about)
     one.set_defaults(act=bookkeeping.set_peer)
-    one.add_argument("id")
+    one.add_argument("id", help=_ID)
     one.add_argument("--max-balance", type=_limit, help=f"{_BALANCE}; or `default`")
     one.add_argument("--max-packet", type=_limit, help="largest amount of one packet; or `default`")
     one.add_argument("--endpoint", help="URL where the peer takes packets")

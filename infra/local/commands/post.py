@@ -81,12 +81,13 @@ def run(arguments: Namespace, settings: Settings) -> int:
     secret = author_secret(arguments, settings)
     event = signed(arguments, secret)
     relay = web_url(arguments, settings)
+    is_free = is_own(relay, settings) and event.pubkey == with_identity(settings).pubkey
+    if arguments.broadcast and not is_free:
+        raise NotPayable("only the owner's events at the owner's relay are broadcast: use --owner")
     row("event", event.id)
     row("note", encode(Note(event.id)))
-    if is_own(relay, settings) and event.pubkey == with_identity(settings).pubkey:
+    if is_free:
         return _store_free(relay, event) or _broadcast(arguments, settings, event)
-    if arguments.broadcast:
-        raise NotPayable("only the owner's events at the owner's relay are broadcast: use --owner")
     if arguments.purse:
         return _publish_from_purse(relay_url(arguments, settings), event, secret)
     terms = relay_terms(relay)

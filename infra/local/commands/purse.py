@@ -26,6 +26,8 @@ ERRORS = (*bookkeeping.ERRORS, *paying.ERRORS)
 _WIDTH = 18
 _SHOWN_MOVEMENTS = 20
 
+_AMOUNT = "units of the relay's asset"
+
 Act = Callable[[Namespace, Settings], int]
 
 
@@ -36,11 +38,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     grant_parser = _action(
         actions, "grant", "add money to a purse as a gift, which is not revenue", grant
     )
-    grant_parser.add_argument("amount", type=whole_number)
+    grant_parser.add_argument("amount", type=whole_number, help=_AMOUNT)
     freezer = _action(actions, "freeze", "stop payments into a purse and out of it", freeze)
     freezer.add_argument("--off", action="store_true", help="allow payments again")
     filler = _action(actions, "fill", "pay into a purse by packet", fill)
-    filler.add_argument("amount", type=whole_number)
+    filler.add_argument("amount", type=whole_number, help=_AMOUNT)
     filler.add_argument(
         "--relay",
         default="",

@@ -25,14 +25,20 @@ def run(arguments: Namespace, settings: Settings) -> int:
                 raise BookkeepingError("no lost events are recorded for this relay")
             print(f"{plain(arguments.pardon)} may be paid again")
             return 0
-        print(f"{'relay':<40}{'stored':>8}{'failed':>8}{'paid':>14}{'kept':>6}{'lost':>6}")
-        for each in agent.outbox.relays():
+        paid, states = list(agent.outbox.relays()), list(agent.feeds.states())
+        if not paid and not states:
+            print("no relay was paid or read yet")
+        if paid:
+            print(f"{'relay':<40}{'stored':>8}{'failed':>8}{'paid':>14}{'kept':>6}{'lost':>6}")
+        for each in paid:
             place = "" if keeps_what_it_is_paid_for(agent, each) else "  not paid any more"
             print(f"{plain(each.relay):<40}{each.stored:>8}{each.failed:>8}{each.paid:>14}"
                   f"{each.kept:>6}{each.lost:>6}{place}")  # fmt: skip
-        states, places = list(agent.feeds.states()), feed_places(agent)
+        places = feed_places(agent)
+        if paid and states:
+            print()
         if states:
-            print(f"\n{'read':<40}{'events':>8}{'stored':>8}{'faults':>8}  by")
+            print(f"{'read':<40}{'events':>8}{'stored':>8}{'faults':>8}  by")
         for state in states:
             counts = agent.feeds.counts(state.url)
             trouble = f"  {plain(state.trouble)}" if state.trouble else ""

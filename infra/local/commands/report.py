@@ -25,8 +25,14 @@ _DAY = 24 * 3600
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", type=Path, default=Path("report.html"))
-    parser.add_argument("--days", type=whole_number, default=30)
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("report.html"),
+        help="file to write; %(default)s if left out",
+    )  # fmt: skip
+    parser.add_argument(
+        "--days", type=whole_number, default=30,
+        help="days to report, today included; %(default)s if left out",
+    )  # fmt: skip
     parser.add_argument("--parquet", type=Path, help="folder to write the figures to, as Parquet")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 

@@ -19,10 +19,12 @@ from infra.local.commands.terminal import whole_number
 def add_arguments(parser: ArgumentParser) -> None:
     parser.set_defaults(act=list_routes)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    about = "list the routes"
+    actions.add_parser("list", help=about, description=about)
     about = "show the way of packets to an address"
     one = actions.add_parser("explain", help=about, description=about)
     one.set_defaults(act=explain_route)
-    one.add_argument("address")
+    one.add_argument("address", help="ILP address, such as g.alice")
     about = "compute the table from follows (Spark)"
     one = actions.add_parser("rebuild", help=about, description=about)
     one.set_defaults(act=_rebuild)
@@ -32,7 +34,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="file or folder of events: JSON lines, a DynamoDB export or Parquet; the stored events"
         " if left out",
     )
-    one.add_argument("--hops", type=whole_number, default=6, help="most hops of a path")
+    one.add_argument(
+        "--hops", type=whole_number, default=6, help="most hops of a path; %(default)s if left out"
+    )
     one.add_argument(
         "--force", action="store_true", help="replace the table even if the new one is much smaller"
     )

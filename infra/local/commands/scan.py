@@ -13,7 +13,10 @@ from infra.local.commands.terminal import event_line, filter_json, whole_number
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--filter", default="{}", type=filter_json, help="a NIP-01 filter, as JSON")
     parser.add_argument(
-        "--limit", type=whole_number, default=100, help="number of events at most; 0 for all"
+        "--limit",
+        type=whole_number,
+        default=100,
+        help="number of events at most, 0 for all; %(default)s if left out",
     )
     parser.add_argument("--count", action="store_true", help="print only their number")
     parser.add_argument("--json", action="store_true", help="print whole events, one per line")

@@ -10,7 +10,7 @@ from farthing.settings import Settings
 from farthing.store.paid_records import PaidSubscription
 from infra.local.commands.bookkeeping import ERRORS as ERRORS
 from infra.local.commands.bookkeeping import BookkeepingError, offline_agent
-from infra.local.commands.terminal import moment, plain, pubkey, row
+from infra.local.commands.terminal import moment, nothing, plain, pubkey, row
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
             one.add_argument(
                 "owner", type=_owner, help="public key; or peer:ID if the owner has no key"
             )
-            one.add_argument("id")
+            one.add_argument("id", help="name of the subscription, as `list` shows it")
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
@@ -36,7 +36,10 @@ def run(arguments: Namespace, settings: Settings) -> int:
 
 
 def _list(_arguments: Namespace, agent: Agent) -> None:
-    for each in sorted(agent.paid_subscriptions.all(agent.now), key=lambda each: each.expires_at):
+    found = sorted(agent.paid_subscriptions.all(agent.now), key=lambda each: each.expires_at)
+    if not found:
+        nothing("nobody has a paid subscription")
+    for each in found:
         account = each.account
         print(
             f"{each.owner:<68}  {plain(each.id):<20}  {each.terms.model:<9}  {each.state:<7}  "

@@ -3,6 +3,7 @@ common form."""
 
 import argparse
 import json
+import sys
 import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -124,6 +125,11 @@ def whole_number(text: str) -> int:
             f"expected a whole number from 0 to {U64_MAX}, got {plain(text)[:40]!r}"
         )
     return int(text)
+
+
+def nothing(about: str) -> None:
+    """Say to a person that a list is empty. A program that reads the list reads an empty one."""
+    print(about, file=sys.stderr)
 
 
 def npub(key: str) -> str:

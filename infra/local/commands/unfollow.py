@@ -11,7 +11,9 @@ from infra.local.commands.terminal import pubkey
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("pubkey", type=pubkey, help="the agent's public key")
+    parser.add_argument(
+        "pubkey", type=pubkey, help="the agent's key: npub, nprofile or 64 hex digits"
+    )
 
 
 def run(arguments: Namespace, settings: Settings) -> int:

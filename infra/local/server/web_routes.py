@@ -105,7 +105,7 @@ class WebRoutes:
             text = pages.fill(text, facts)
         headers = pages.security_headers(self._settings.http_url.replace("http", "ws", 1)) | {
             "Content-Type": page.media_type,
-            "Cache-Control": pages.cache_header(page),
+            "Cache-Control": page.cache,
             "Vary": "Accept",
         }
         return web.Response(body=text.encode(), headers=headers)

@@ -23,7 +23,13 @@ from farthing.agent.places import feed_places
 from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.kinds import Keeping, keeping
-from farthing.ports.relays import Allowance, AllowanceSpent, RelayFailed, RelaySession
+from farthing.ports.relays import (
+    Allowance,
+    AllowanceSpent,
+    RelayFailed,
+    RelaySession,
+    SharedAllowance,
+)
 from farthing.store.events import StoredEvent
 from farthing.store.payment import BORROWED
 
@@ -39,6 +45,8 @@ _ROUND_SECONDS = 150
 _LIVE_OVERLAP = 60
 # Seconds between updates of the checkpoint on an open connection.
 _CHECKPOINT_SECONDS = 300
+# Seconds between updates of the counts that `farthing relays` shows.
+_COUNT_SECONDS = 10
 
 
 class Reading(NamedTuple):
@@ -76,12 +84,12 @@ def _may_be_renewed(agent: Agent, stored: StoredEvent) -> bool:
     return is_borrowed and keeping(stored.kind) is not Keeping.REGULAR
 
 
-def total_allowance(agent: Agent, seconds: float = float("inf")) -> Allowance:
+def total_allowance(agent: Agent, seconds: float = float("inf")) -> SharedAllowance:
     settings = agent.settings
-    events = settings.max_feed_events * max(1, settings.max_feed_relays)
-    return Allowance(
-        events, settings.max_feed_total_bytes, window_seconds=WINDOW_SECONDS, seconds=seconds,
-        clock=agent.clock, spent="all relays together have sent as much as they may for now",
+    relays = max(1, settings.max_feed_relays)
+    return SharedAllowance(
+        settings.max_feed_events * relays, settings.max_feed_total_bytes, relays,
+        window_seconds=WINDOW_SECONDS, seconds=seconds, clock=agent.clock,
     )  # fmt: skip
 
 
@@ -89,7 +97,12 @@ class FollowedRelay:
     """One relay, used by one thread. Another thread may call `stop`."""
 
     def __init__(
-        self, agent: Agent, url: str, authors: Sequence[str], reading: Reading, together: Allowance
+        self,
+        agent: Agent,
+        url: str,
+        authors: Sequence[str],
+        reading: Reading,
+        together: SharedAllowance,
     ) -> None:
         self.url = url
         self.authors = sorted(authors)
@@ -98,7 +111,7 @@ class FollowedRelay:
         settings = agent.settings
         self._allowance = Allowance(
             settings.max_feed_events, settings.max_feed_bytes, window_seconds=WINDOW_SECONDS,
-            behind=together,
+            behind=together.of(url),
         )  # fmt: skip
         self._stopping = Flag()
         self._session: RelaySession | None = None
@@ -180,9 +193,13 @@ class FollowedRelay:
             session.subscribe(f"follow-{authors[0][:16]}", [live], intake.offer)
         self._catch_up(session, intake)
         checkpoint = self._agent.now + _CHECKPOINT_SECONDS
+        counted = self._agent.now
         while not self._stopping.is_set():
             session.wait()
             intake.flush()
+            if self._agent.now >= counted + _COUNT_SECONDS:
+                self._agent.feeds.count(self.url, intake.counts())
+                counted = self._agent.now
             if self._agent.now >= checkpoint:
                 self._move_checkpoint(session, intake)
                 checkpoint = self._agent.now + _CHECKPOINT_SECONDS

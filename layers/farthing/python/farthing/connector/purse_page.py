@@ -43,8 +43,9 @@ _PAGE = """<!doctype html>
 """
 
 
-def purses_page(settings: Settings) -> str:
-    """The page for somebody whose key we do not know yet."""
+def purses_page(settings: Settings, trouble: str = "") -> str:
+    """The page for somebody whose key we do not know yet, or who has typed something else."""
+    told = f'\n<p class="error" role="alert">{escape(trouble.capitalize())}.</p>' if trouble else ""
     return _page(
         f"Purses at {settings.name}",
         f"""<section>
@@ -54,7 +55,7 @@ logs in, and each event is paid from your purse.</p>
 <label class="wide">Your public key (npub)
 <input name="key" required maxlength="200" autocomplete="off" spellcheck="false"></label>
 <button type="submit">How to fill the purse</button>
-</form>
+</form>{told}
 </section>""",
     )
 
@@ -80,8 +81,8 @@ def purse_page(settings: Settings, key: str) -> str:
         f"""<section>
 <p>This is the purse of <code>{npub}</code> at {escape(settings.name)}. {_price(settings)} What this
 key writes while its client is logged in (NIP-42) is paid from the purse.</p>
-<p>Amounts are in units of {escape(settings.tariff.unit)}. Only the key itself can see what its
-purse holds: log in on the relay&rsquo;s page, or sign (NIP-98) a request for:</p>
+<p>Amounts are in units of {escape(settings.tariff.unit)}. Only the key itself and the operator
+can see what the purse holds: log in on the relay&rsquo;s page, or sign (NIP-98) a request for:</p>
 {_line(f"{site}/v1/purses/{npub}")}
 </section>
 {listed}""",

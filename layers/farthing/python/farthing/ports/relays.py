@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Filter = Mapping[str, Any]
 
+_ALL_SPENT = "all relays together have sent as much as they may for now"
+
 
 class RelayFailed(Exception):
     """The relay cannot be reached, or breaks the protocol."""
@@ -100,6 +102,78 @@ class Allowance:
                 raise AllowanceSpent(self._spent)
         if self._behind is not None:
             self._behind.check()
+
+
+class SharedAllowance:
+    """What all relays together may send in a window of time. Half of the octets is for those that
+    come first. The other half is set aside in equal parts, so relays that flood leave a part for
+    each of the others."""
+
+    def __init__(
+        self,
+        events: int,
+        octets: int,
+        parts: int,
+        *,
+        window_seconds: float = float("inf"),
+        seconds: float = float("inf"),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        def allowance(octets: int) -> Allowance:
+            return Allowance(
+                events, octets, window_seconds=window_seconds, seconds=seconds, clock=clock,
+                spent=_ALL_SPENT,
+            )  # fmt: skip
+
+        self._events, aside = events, octets // 2
+        self._first, self._aside = allowance(octets - aside), allowance(aside)
+        self._part_octets = aside // parts
+        self._window_seconds, self._clock = window_seconds, clock
+        self._most_parts = 4 * parts
+        self._parts: dict[str, Part] = {}
+
+    def of(self, name: str) -> "Part":
+        """The part of one relay, which is the same whenever it is asked for."""
+        if name not in self._parts:
+            if len(self._parts) >= self._most_parts:  # of relays that are not read any more
+                self._parts.clear()
+            self._parts[name] = Part(
+                self._events, self._part_octets, first=self._first, behind=self._aside,
+                window_seconds=self._window_seconds, clock=self._clock,
+            )  # fmt: skip
+        return self._parts[name]
+
+
+class Part(Allowance):
+    """What one relay may send of a shared allowance. Its own part comes last."""
+
+    def __init__(
+        self,
+        events: int,
+        octets: int,
+        *,
+        first: Allowance,
+        behind: Allowance,
+        window_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            events, octets, window_seconds=window_seconds, behind=behind, clock=clock,
+            spent=_ALL_SPENT,
+        )  # fmt: skip
+        self._first = first
+
+    def spend(self, events: int, octets: int) -> None:
+        try:
+            self._first.spend(events, octets)
+        except AllowanceSpent:
+            super().spend(events, octets)
+
+    def check(self) -> None:
+        try:
+            self._first.check()
+        except AllowanceSpent:
+            super().check()
 
 
 class Numbered(NamedTuple):

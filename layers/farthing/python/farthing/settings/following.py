@@ -48,7 +48,8 @@ class Following:
     max_feed_total_bytes: int = setting(
         256 * 1024 * 1024,
         "Bytes that all relays of followed keys together may send in an hour; in the cloud, in one"
-        " round",
+        " round. Half of them is set aside in equal parts for `FARTHING_MAX_FEED_RELAYS` relays, so"
+        " relays that flood leave something for the others.",
     )
     max_feed_faults: int = setting(
         50,
