@@ -81,10 +81,14 @@ class Index(Generic[E]):
     def hints(self, filters: Sequence[Wanted[E]], place: str) -> list[Key]:
         """The keys of a subscription's hints. The owner of the index writes them before the
         subscription and deletes them after it."""
-        keys = dict.fromkeys(key for filter in filters for key in self.filter_keys(filter))
+        return [(key, place) for key in self.keys(filters)]
+
+    def keys(self, filters: Sequence[Wanted[E]]) -> list[str]:
+        """The keys of a subscription, each once."""
+        keys = [key for filter in filters for key in self.filter_keys(filter)]
         if self.listed:
-            keys[self.any_key] = None
-        return [(key, place) for key in keys]
+            keys.append(self.any_key)
+        return list(dict.fromkeys(keys))
 
     def filter_keys(self, filter: Wanted[E]) -> list[str]:
         """The keys of a filter: one for each value of its most selective field."""

@@ -105,28 +105,29 @@ class Subscription:
         return f"{self.connection_id}#{self.order}#{self.id}"
 
     @cached_property
-    def _hints(self) -> list[Key]:
-        return self.feed.index.hints(self.filters, self.place)
-
-    @property
     def index_keys(self) -> list[str]:
         """The keys of the subscription in its index."""
-        return [pk for pk, _ in self._hints]
+        return self.feed.index.keys(self.filters)
 
     @property
     def entries(self) -> list[Key]:
         """(pk, sk) of each hint that leads to this subscription."""
         listed = listing(self.connection_id), f"{LISTED}{self.order}#{self.id}"
-        return [listed, *self._hints]
+        place = self.place
+        return [listed, *((key, place) for key in self.index_keys)]
 
-    @cached_property
+    @property
     def text(self) -> str:
         """The stored text of the filters."""
-        return self.written or text_of(self.filters)
+        return self.written or self._text
+
+    @cached_property
+    def _text(self) -> str:
+        return text_of(self.filters)
 
     @property
     def size(self) -> "Size":
-        return Size(len(self._hints), len(self.text.encode()))
+        return Size(len(self.index_keys), len(self.text.encode()))
 
     @property
     def traces(self) -> list[Key]:
