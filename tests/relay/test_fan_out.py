@@ -16,6 +16,7 @@ from farthing.ports.connections import Delivery
 from farthing.ports.meter import Metric
 from farthing.relay.fan_out import fan_out
 from farthing.relay.socket_delivery import SOCKETS
+from farthing.store.live_subscriptions import LiveSubscriptions
 from farthing.store.sessions import Sessions
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.subscriptions import (
@@ -45,9 +46,11 @@ from tests.relay.world import (
 Place = tuple[str, str]
 
 
-def fuzz(engine: Engine, seed: int, subscriptions: int, batches: int) -> int:
+def fuzz(
+    engine: Engine, open_ones: Subscriptions, seed: int, subscriptions: int, batches: int
+) -> int:
     """Compare the index with a loop over all subscriptions; how many deliveries there were."""
-    world, open_ones = World(seed, 30), Subscriptions(engine, 7500, 4096)
+    world = World(seed, 30)
     dice = random.Random(seed)
     opened: dict[Place, list[dict[str, Any]]] = {}
     for order in range(subscriptions):
@@ -73,7 +76,7 @@ def fuzz(engine: Engine, seed: int, subscriptions: int, batches: int) -> int:
             if any(naive_match(event.as_dict(), filter) for filter in filters)
         }
 
-        interested = EVENTS.index.interested(engine, events, open_ones.open_at)
+        interested = EVENTS.index.interested(open_ones, events, open_ones.open_at)
         found = [(event, (each.connection_id, each.id)) for event, each in interested]
 
         assert len(found) == len(set(found)), "each once"
@@ -82,17 +85,29 @@ def fuzz(engine: Engine, seed: int, subscriptions: int, batches: int) -> int:
     return total
 
 
-def test_finds_what_a_loop_over_all_finds(tmp_path) -> None:
+def in_store(engine: Engine) -> Subscriptions:
+    return Subscriptions(engine, 7500, 4096)
+
+
+def in_memory(engine: Engine) -> Subscriptions:
+    return LiveSubscriptions(engine, 4096)
+
+
+@pytest.mark.parametrize("make", [in_store, in_memory])
+def test_finds_what_a_loop_over_all_finds(
+    tmp_path, make: Callable[[Engine], Subscriptions]
+) -> None:
     delivered = 0
     for seed in range(25):
         engine = SqliteEngine(tmp_path / str(seed), clock=Clock())
-        delivered += fuzz(engine, seed, subscriptions=40, batches=15)
+        delivered += fuzz(engine, make(engine), seed, subscriptions=40, batches=15)
         engine.close()
     assert delivered > 5_000
 
 
 def test_finds_the_same_on_dynamodb(moto_tables: MotoTables) -> None:
-    assert fuzz(moto_tables.empty(Clock()), seed=1, subscriptions=12, batches=8) > 0
+    engine = moto_tables.empty(Clock())
+    assert fuzz(engine, in_store(engine), seed=1, subscriptions=12, batches=8) > 0
 
 
 def test_a_filter_is_found_under_a_key_that_its_events_carry() -> None:

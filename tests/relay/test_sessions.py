@@ -1,15 +1,21 @@
 """Messages of one connection are handled in any order, and end as they were sent."""
 
+import random
+from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
 
 from farthing.context import Agent
 from farthing.nostr.filters import Filter
+from farthing.relay.changes import LIVE_CHANGES
 from farthing.relay.socket_delivery import SOCKETS
+from farthing.store.live_subscriptions import LiveSubscriptions
+from farthing.store.memory import MemoryEngine
 from farthing.store.sessions import Sessions
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.subscriptions import (
+    CHANGES,
     EVENTS,
     Subscription,
     Subscriptions,
@@ -53,8 +59,8 @@ def handle(open_ones: Subscriptions, message: Message) -> None:
 def live_kinds(engine: Engine, messages: list[Message]) -> set[int]:
     """Which of the messages' REQs would be sent an event now."""
     events = [made(kind=kind_of(message)) for message in messages]
-    open_at = Subscriptions(engine, LIFE, PARSED).open_at
-    return {event.kind for event, _ in EVENTS.index.interested(engine, events, open_at)}
+    found = Subscriptions(engine, LIFE, PARSED)
+    return {event.kind for event, _ in EVENTS.index.interested(found, events, found.open_at)}
 
 
 def disconnect(engine: Engine) -> None:
@@ -212,3 +218,62 @@ class TestLeaks:
 
         assert list(SOCKETS.wanting(agent, [event])) == []
         assert agent.sessions.get("client") is None
+
+
+class TestInMemory:
+    """On one machine, where the messages of a connection are handled in order."""
+
+    @pytest.mark.parametrize("seed", range(30))
+    def test_as_in_the_store(self, sqlite: SqliteEngine, seed: int) -> None:
+        stored = Subscriptions(sqlite, LIFE, PARSED, stream_end=lambda: 9)
+        memory = MemoryEngine()
+        in_memory = LiveSubscriptions(memory, PARSED, lambda: 9)
+        dice, seen = random.Random(seed), list[Subscription]()
+        for time in range(60):
+            place = f"c{dice.randrange(3)}", f"s{dice.randrange(3)}"
+            verb = dice.choice(["REQ", "REQ", "CLOSE", "disconnect"])
+            if verb == "REQ":
+                filters = [Filter(kinds=frozenset([dice.randrange(5)]))] * dice.randrange(3)
+                feed = dice.choice([EVENTS, CHANGES])
+                order = request_order(time)
+                seen.append(Subscription(*place, order, filters, feed, dice.choice(["", "form"])))
+            for open_ones, engine in ((stored, sqlite), (in_memory, memory)):
+                if verb == "REQ":
+                    assert open_ones.subscribe(seen[-1], START) == seen[-1].order
+                elif verb == "CLOSE":
+                    assert open_ones.unsubscribe(*place, close_order(time), START)
+                else:
+                    Sessions(engine, open_ones, LIFE).disconnect(place[0])
+            assert what_is_open(in_memory, seen) == what_is_open(stored, seen), time
+
+    def test_nothing_is_left_after_a_disconnect(self, sqlite: SqliteEngine) -> None:
+        agent = replace(make_agent(sqlite, Clock()), alone=True, in_order=True)
+        client = Client(agent, greeted=False)
+        for filter in ({"kinds": [1, 2]}, {"#t": ["x"]}, {"#t": ["x", "y"]}):
+            client.send("REQ", "a", filter)
+        client.send("CHANGES", "live", {"live": True})
+        (event,) = events = [made(tags=[["t", "y"]])]
+        assert len(SOCKETS.wanting(agent, events)) == len(LIVE_CHANGES.wanting(agent, events)) == 1
+
+        agent.sessions.disconnect(client.id)
+
+        for destination in (SOCKETS, LIVE_CHANGES):
+            assert destination.candidates(agent, [event]) == [(event, [])]
+        assert LIVE_CHANGES.is_unused(agent)
+        assert agent.subscriptions.ids(client.id) == set()
+        assert agent.engine.get(Table.SESSIONS, "s#client#live", "cursor#10") is None
+
+
+def what_is_open(open_ones: Subscriptions, seen: list[Subscription]) -> object:
+    """All that can be asked of subscriptions."""
+    events = [made(kind=kind) for kind in range(5)]
+    return (
+        [open_ones.sizes(f"c{number}") for number in range(3)],
+        [open_ones.is_open(each) for each in seen],
+        {
+            (feed.name, event.kind, each.place, each.after, each.form, str(list(each.filters)))
+            for feed in (EVENTS, CHANGES)
+            for event, each in feed.index.interested(open_ones, events, open_ones.open_at)
+        },
+        open_ones.is_unused(CHANGES.index),
+    )

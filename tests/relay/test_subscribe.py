@@ -1,6 +1,7 @@
 """REQ: stored events newest first, EOSE or CLOSED always, and nothing missed in between."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from farthing.ports.meter import Metric
 from farthing.relay.fan_out import fan_out
 from farthing.relay.socket_delivery import SOCKETS
 from farthing.store.sqlite import SqliteEngine
-from farthing.store.table import Query
+from farthing.store.table import Query, Table
 from tests.relay.world import (
     ALICE,
     BOB,
@@ -308,15 +309,23 @@ class TestNothingIsMissed:
         agent.sessions.disconnect("counter")
         return count
 
-    def test_the_subscription_is_there_before_anything_is_read(self, sqlite, clock) -> None:
+    @pytest.mark.parametrize("on_one_machine", [False, True])
+    def test_the_subscription_is_there_before_anything_is_read(
+        self, sqlite, clock, on_one_machine: bool
+    ) -> None:
         class Watching(FaultyEngine):
             def query_many(self, queries: Sequence[Query]) -> Any:
-                seen.append(live(elsewhere, signed()))
+                if any(query.table is Table.POSTINGS for query in queries):
+                    seen.append(live(elsewhere, signed()))
                 return super().query_many(queries)
 
         seen: list[list[str]] = []
-        elsewhere = make_agent(sqlite, clock)
+        agent = elsewhere = make_agent(Watching(sqlite), clock)
+        if on_one_machine:
+            agent = elsewhere = replace(agent, alone=True, in_order=True)
+        else:
+            elsewhere = make_agent(sqlite, clock)
 
-        Client(make_agent(Watching(sqlite), clock)).send("REQ", "x", {"kinds": [1]})
+        Client(agent).send("REQ", "x", {"kinds": [1]})
 
         assert seen == [["x"]]

@@ -687,6 +687,33 @@ class TestPages:
         assert max(taken) <= 1.2 * taken[0]
 
 
+def test_no_statement_reads_a_whole_table(sqlite: SqliteEngine) -> None:
+    ran: list[str] = []
+    for connection in (sqlite._file._writer, sqlite._file.reader):
+        connection.set_trace_callback(ran.append)
+
+    events, keys = EventStore(sqlite, NOSTR), [("p", str(number)) for number in range(7)]
+    for version in range(2):  # the second replaces the first
+        event = made(kind=0, created_at=START + version, tags=[["t", "x"]])
+        events.save(event)
+    events.remove(event.id)
+    for table in (EVENTS, CHANGES, POSTINGS, LEDGER):
+        sqlite.write_batch([Put(table, *key, {}) for key in keys])
+        sqlite.get_many(table, keys)
+        sqlite.query_many([Query(table, "p", limit=number) for number in range(1, 4)])
+        sqlite.write_batch([Delete(table, *key) for key in keys])
+
+    reader, steps = sqlite._file.reader, []
+    reader.set_trace_callback(None)
+    for statement in ran:
+        if statement.startswith(("DELETE", "INSERT", "SELECT", "WITH")):
+            steps += [row[3] for row in reader.execute(f"EXPLAIN QUERY PLAN {statement}")]
+    assert len(steps) > 50
+    assert [
+        step for step in steps if step.startswith(tuple(f"SCAN {each}" for each in Table))
+    ] == []
+
+
 class TestCheckpoints:
     """The log is copied beside the commits, and does not grow for ever."""
 

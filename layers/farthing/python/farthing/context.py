@@ -216,12 +216,13 @@ class Agent:
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
+        most = self.settings.max_parsed_bytes // 2
+        if self.alone and self.in_order:
+            from farthing.store.live_subscriptions import LiveSubscriptions
+
+            return LiveSubscriptions(self.engine, most, self.stream_end)
         return Subscriptions(
-            self.engine,
-            self.settings.connection_seconds,
-            self.settings.max_parsed_bytes // 2,
-            in_order=self.in_order,
-            stream_end=self.stream_end,
+            self.engine, self.settings.connection_seconds, most, stream_end=self.stream_end
         )
 
     @cached_property

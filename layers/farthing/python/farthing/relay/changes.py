@@ -157,6 +157,7 @@ LIVE_CHANGES = Destination(
     CHANGES.index,
     lambda agent, places: agent.subscriptions.open_at(places),
     _push_each,
+    hints=lambda agent: agent.subscriptions,
 )
 
 

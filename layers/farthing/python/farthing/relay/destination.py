@@ -20,7 +20,7 @@ from typing import Generic
 
 from farthing.context import Agent
 from farthing.store.spaces import E
-from farthing.store.subscription_index import Index, S
+from farthing.store.subscription_index import Hints, Index, S, StoredHints
 
 
 class Source(Enum):
@@ -46,10 +46,20 @@ class Destination(Generic[E, S]):
     in_parts: bool = False
     # The last change of the stream that a subscription found among the stored events. 0: unknown.
     opened_after: Callable[[S], int] = lambda _subscription: 0
+    # Where the hints of the index are. By default they are in its table.
+    hints: Callable[[Agent], Hints] = lambda agent: StoredHints(agent.engine)
+
+    def is_unused(self, agent: Agent) -> bool:
+        """Whether the destination is known to have no subscriptions."""
+        return self.hints(agent).is_unused(self.index)
+
+    def candidates(self, agent: Agent, events: Sequence[E]) -> list[tuple[E, list[str]]]:
+        """Each event with the places of subscriptions that may match it."""
+        return self.index.candidates(self.hints(agent), events)
 
     def wanting(self, agent: Agent, events: Sequence[E]) -> list[tuple[E, S]]:
         """Each event with each open subscription that matches it."""
-        return self.wanting_at(agent, self.index.candidates(agent.engine, events))
+        return self.wanting_at(agent, self.candidates(agent, events))
 
     def wanting_at(
         self, agent: Agent, candidates: Sequence[tuple[E, Sequence[str]]]

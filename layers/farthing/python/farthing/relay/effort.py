@@ -1,8 +1,6 @@
 """The limits of one request: index entries for all its filters together, and time. A large request
 continues only in the slow lane."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -73,11 +71,9 @@ class Effort:
         if self.is_over_time:
             raise TookTooLong
 
-    @contextmanager
-    def sending(self) -> Iterator[None]:
-        """The time of sending frames. On one machine it does not count, because a slow reader does
-        not hold up others. In the cloud it counts, because the gateway limits the whole call."""
-        start = self._agent.clock()
-        yield
+    def leave_out_since(self, start: float) -> None:
+        """Do not count the time of sending frames since `start`. On one machine a slow reader does
+        not hold up others. In the cloud the time counts, because the gateway limits the whole
+        call."""
         if self._agent.alone:
             self._deadline += self._agent.clock() - start

@@ -65,9 +65,7 @@ def push_changes(agent: Agent, entries: Sequence[Change], space: Space[Any] = NO
 
 
 def _in_use(agent: Agent, space: Space[Any], source: Source) -> list[Destination[Any, Any]]:
-    return [
-        each for each in destinations_of(space, source) if not each.index.is_empty(agent.engine)
-    ]
+    return [each for each in destinations_of(space, source) if not each.is_unused(agent)]
 
 
 def _deliver(
@@ -94,7 +92,7 @@ def _bring(
     events: Sequence[Any],
     positions: Positions,
 ) -> None:
-    here: Candidates = destination.index.candidates(agent.engine, events)
+    here: Candidates = destination.candidates(agent, events)
     if destination.in_parts:
         here, later = _divide(here, agent.recipients.most_at_once)
         _leave(agent, destination, later, attempt=0)

@@ -65,8 +65,9 @@ def send_stored(agent: Agent, connection_id: str, frames: Iterator[Frame], effor
     try:
         while chunk := list(islice(frames, _FRAMES_AT_ONCE)):
             effort.check_time()
-            with effort.sending():
-                delivery = agent.connections.post(connection_id, chunk)
+            start = agent.clock()
+            delivery = agent.connections.post(connection_id, chunk)
+            effort.leave_out_since(start)
             settle_deliveries(agent, [(connection_id, delivery)])
             if delivery in (Delivery.GONE, Delivery.SLOW):
                 return False

@@ -116,4 +116,5 @@ SOCKETS = Destination(
     _deliver,
     in_parts=True,
     opened_after=lambda subscription: subscription.after,
+    hints=lambda agent: agent.subscriptions,
 )

@@ -60,8 +60,11 @@ def check_write(write: TransactWrite) -> None:
             raise ValueError("expected an attribute to be added to or assigned, got both")
 
 
+_KEY_NAMES = frozenset({PK, SK})
+
+
 def _check_names(names: Item) -> None:
-    if PK in names or SK in names:
+    if not _KEY_NAMES.isdisjoint(names):
         name = PK if PK in names else SK
         raise ValueError(f"expected an attribute's name, got {name!r}, which belongs to the key")
 

@@ -121,7 +121,7 @@ class MemoryEngine:
             if write.condition is not None and not holds(write.condition, item):
                 raise ConditionFailed(item)
             new = self._apply(write, item)
-        return new if isinstance(write, Add) else item
+        return new if type(write) is Add else item
 
     def write_batch(self, writes: Sequence[BatchWrite], *, deferred: bool = False) -> None:
         del deferred  # writes in memory need no wait

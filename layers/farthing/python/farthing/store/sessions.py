@@ -92,7 +92,7 @@ class Sessions:
         held = [row.sk for row in read_all(self._engine, Query(Table.SESSIONS, pk))]
         listed = [sk for sk in held if sk.startswith(LISTED)]
         keys = {(pk, sk) for sk in (_CONNECTION, *held)}
-        keys |= self._subscriptions.keys_of(connection_id, listed)
+        keys |= self._subscriptions.end_all(connection_id, listed)
         self._engine.write_batch([Delete(Table.SESSIONS, pk, sk) for pk, sk in sorted(keys)])
 
     def count_packet(self, peer_id: str, now: int) -> int:

@@ -245,4 +245,5 @@ def _numbered_values(columns: int, rows: int) -> str:
 
 @lru_cache
 def _deletion(table: Table, rows: int) -> str:
-    return f"DELETE FROM {table} WHERE (pk, sk) IN ({_values(2, rows)})"
+    # From a bare list of several rows, SQLite would scan the whole table.
+    return f"DELETE FROM {table} WHERE (pk, sk) IN (SELECT * FROM ({_values(2, rows)}))"

@@ -27,6 +27,43 @@ class HasFilters(Protocol):
 S = TypeVar("S", bound=HasFilters)
 
 
+class Hints(Protocol):
+    """Where the hints of subscriptions are found."""
+
+    def is_unused(self, index: "Index[Any]") -> bool:
+        """Whether the index has no subscriptions. Only a listed index can tell this."""
+        ...
+
+    def places(self, index: "Index[Any]", keys: Iterable[str]) -> Mapping[str, Sequence[str]]:
+        """The places that the hints under these keys name. Keys without hints may be left out."""
+        ...
+
+
+class StoredHints:
+    """Hints in a table of the store."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def is_unused(self, index: "Index[Any]") -> bool:
+        if not index.listed:
+            return False
+        # All pages are read: the first may have only expired items.
+        query = Query(index.table, index.any_key, limit=10)
+        return not any(True for _ in read_all(self._engine, query))
+
+    def places(self, index: "Index[Any]", keys: Iterable[str]) -> Mapping[str, Sequence[str]]:
+        distinct = list(dict.fromkeys(keys))
+        queries = [Query(index.table, key) for key in distinct]
+        places = {}
+        for key, page in zip(distinct, self._engine.query_many(queries), strict=True):
+            rows = list(page.rows)
+            if page.after is not None:
+                rows.extend(read_all(self._engine, Query(index.table, key, after=page.after)))
+            places[key] = [row.sk for row in rows]
+        return places
+
+
 class Index(Generic[E]):
     """The hints of one kind of subscription to the events of one space.
 
@@ -44,10 +81,14 @@ class Index(Generic[E]):
     def hints(self, filters: Sequence[Wanted[E]], place: str) -> list[Key]:
         """The keys of a subscription's hints. The owner of the index writes them before the
         subscription and deletes them after it."""
-        keys = dict.fromkeys(key for filter in filters for key in self.filter_keys(filter))
+        return [(key, place) for key in self.keys(filters)]
+
+    def keys(self, filters: Sequence[Wanted[E]]) -> list[str]:
+        """The keys of a subscription, each once."""
+        keys = [key for filter in filters for key in self.filter_keys(filter)]
         if self.listed:
-            keys[self._key(_ANY)] = None
-        return [(key, place) for key in keys]
+            keys.append(self.any_key)
+        return list(dict.fromkeys(keys))
 
     def filter_keys(self, filter: Wanted[E]) -> list[str]:
         """The keys of a filter: one for each value of its most selective field."""
@@ -83,31 +124,28 @@ class Index(Generic[E]):
     def _tag_key(self, key: str, value: str) -> str:
         return self._key("t", key, short_value(value))
 
-    def is_empty(self, engine: Engine) -> bool:
-        """Whether there are no subscriptions. Only a listed index can tell this."""
-        if not self.listed:
-            return False
-        # All pages are read: the first may have only expired items.
-        query = Query(self.table, self._key(_ANY), limit=10)
-        return not any(True for _ in read_all(engine, query))
+    @property
+    def any_key(self) -> str:
+        """The key under which a listed index has all its subscriptions."""
+        return self._key(_ANY)
 
     def interested(
         self,
-        engine: Engine,
+        hints: Hints,
         events: Sequence[E],
         open_at: Callable[[Collection[str]], Mapping[str, S]],
     ) -> Iterator[tuple[E, S]]:
         """Each event with each subscription that one of its filters matches. `open_at` finds the
         subscriptions that are open at places."""
-        return self.matching(self.candidates(engine, events), open_at)
+        return self.matching(self.candidates(hints, events), open_at)
 
-    def candidates(self, engine: Engine, events: Sequence[E]) -> list[tuple[E, list[str]]]:
+    def candidates(self, hints: Hints, events: Sequence[E]) -> list[tuple[E, list[str]]]:
         """Each event with the places that hints name for it, each once. `matching` then decides
         whether a subscription is open there and matches."""
         keys = [self.event_keys(event) for event in events]
-        places = self._places(engine, (key for some in keys for key in some))
+        places = hints.places(self, (key for some in keys for key in some))
         return [
-            (event, list(dict.fromkeys(place for key in own for place in places[key])))
+            (event, list(dict.fromkeys(place for key in own for place in places.get(key, ()))))
             for event, own in zip(events, keys, strict=True)
         ]
 
@@ -128,14 +166,3 @@ class Index(Generic[E]):
                     filter.matches(event) for filter in subscription.filters
                 ):
                     yield event, subscription
-
-    def _places(self, engine: Engine, keys: Iterable[str]) -> dict[str, list[str]]:
-        distinct = list(dict.fromkeys(keys))
-        queries = [Query(self.table, key) for key in distinct]
-        places = {}
-        for key, page in zip(distinct, engine.query_many(queries), strict=True):
-            rows = list(page.rows)
-            if page.after is not None:
-                rows.extend(read_all(engine, Query(self.table, key, after=page.after)))
-            places[key] = [row.sk for row in rows]
-        return places

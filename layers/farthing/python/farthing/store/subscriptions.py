@@ -16,7 +16,7 @@ import orjson
 
 from farthing.nostr.filters import parse_filter
 from farthing.store.spaces import AETHER, NOSTR, E, Storable, Wanted
-from farthing.store.subscription_index import Index
+from farthing.store.subscription_index import Index, StoredHints
 from farthing.store.table import (
     EXPIRES,
     ConditionFailed,
@@ -105,23 +105,29 @@ class Subscription:
         return f"{self.connection_id}#{self.order}#{self.id}"
 
     @cached_property
-    def _hints(self) -> list[Key]:
-        return self.feed.index.hints(self.filters, self.place)
+    def index_keys(self) -> list[str]:
+        """The keys of the subscription in its index."""
+        return self.feed.index.keys(self.filters)
 
     @property
     def entries(self) -> list[Key]:
         """(pk, sk) of each hint that leads to this subscription."""
         listed = listing(self.connection_id), f"{LISTED}{self.order}#{self.id}"
-        return [listed, *self._hints]
+        place = self.place
+        return [listed, *((key, place) for key in self.index_keys)]
 
-    @cached_property
+    @property
     def text(self) -> str:
         """The stored text of the filters."""
-        return self.written or text_of(self.filters)
+        return self.written or self._text
+
+    @cached_property
+    def _text(self) -> str:
+        return text_of(self.filters)
 
     @property
     def size(self) -> "Size":
-        return Size(len(self._hints), len(self.text.encode()))
+        return Size(len(self.index_keys), len(self.text.encode()))
 
     @property
     def traces(self) -> list[Key]:
@@ -167,20 +173,18 @@ class Size(NamedTuple):
     bytes: int
 
 
-class Subscriptions:
+class Subscriptions(StoredHints):
     def __init__(
         self,
         engine: Engine,
         seconds: int,
         parsed_bytes: int,
         *,
-        in_order: bool = False,
         stream_end: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._life = seconds
         self._parsed = ParsedFilters(parsed_bytes)
-        self._in_order = in_order  # messages of a connection are handled in order
         self._stream_end = stream_end
 
     def subscribe(self, subscription: Subscription, now: int) -> int:
@@ -198,8 +202,7 @@ class Subscriptions:
             "d": subscription.feed.name,
             EXPIRES: expires,
         }
-        # Read before stored events are. A search uses an index that is updated later.
-        after = 0 if any(map(_searches, subscription.filters)) else self._stream_end()
+        after = self._end_before(subscription)
         if after:
             item["q"] = after
         if subscription.form:
@@ -220,15 +223,16 @@ class Subscriptions:
     def unsubscribe(self, connection_id: str, subscription_id: str, order: int, now: int) -> bool:
         """Close a subscription, if one is open. False if a later message has already settled it."""
         closing = Subscription(connection_id, subscription_id, order, ())
-        if self._in_order:
-            pk, sk = _key(connection_id, subscription_id)
-            settled, old = True, self._engine.write(Delete(Table.SESSIONS, pk, sk))
-        else:
-            settled, old = self._settle(closing, {"o": order, EXPIRES: now + _CLOSE_SECONDS})
+        settled, old = self._settle(closing, {"o": order, EXPIRES: now + _CLOSE_SECONDS})
         stale = self._read(connection_id, subscription_id, old)
         if settled and stale is not None:
             self._forget_traces(stale, keep=None)
         return settled
+
+    def _end_before(self, subscription: Subscription) -> int:
+        """The last change of the stream, read before stored events are. A search uses an index that
+        is updated later."""
+        return 0 if any(map(_searches, subscription.filters)) else self._stream_end()
 
     def _settle(self, subscription: Subscription, item: Item) -> tuple[bool, Item | None]:
         """Put the item unless a later one is stored. Returns whether it was put, and the old or the
@@ -258,8 +262,9 @@ class Subscriptions:
             _listed_id(row.sk): Size(row.item.get("v", 0), row.item.get("b", 0)) for row in rows
         }
 
-    def keys_of(self, connection_id: str, listed: Iterable[str]) -> set[Key]:
-        """The keys of all items of a connection's subscriptions, from their entries in its list."""
+    def end_all(self, connection_id: str, listed: Iterable[str]) -> set[Key]:
+        """End a connection's subscriptions. Returns the keys of their items, which the caller
+        deletes; `listed` are their entries in the connection's list."""
         keys = {each: _key(connection_id, each) for each in map(_listed_id, listed)}
         items = self._engine.get_many(Table.SESSIONS, keys.values())
         found = set(keys.values())

@@ -35,4 +35,5 @@ AETHER_SOCKETS = Destination(
     _deliver,
     in_parts=True,
     opened_after=lambda subscription: subscription.after,
+    hints=lambda agent: agent.subscriptions,
 )
