@@ -97,12 +97,13 @@ class AetherEvent(Purchase):
 
     def is_repeat(self, receipt: Receipt, found: Sequence[Any]) -> bool:
         stored: EventRecord[Event] | None = found[0]
-        known = len(found) > 1 and found[1] is not None
-        if known or (stored is not None and receipt.has_paid(stored.payment)):
+        if len(found) > 1 and self.is_repeat_of(found[1], receipt):
             return True
-        if stored is not None:
-            raise RefusedByReceiver("the event is stored already")
-        return False
+        if stored is None:
+            return False
+        if self.has_paid_for(stored.payment, receipt):
+            return True
+        raise RefusedByReceiver("the event is stored already")
 
     def writes(self) -> Sequence[TransactWrite]:
         return (ephemerals.claim_of(self.event),) if self._is_ephemeral else ()
@@ -126,7 +127,7 @@ class AetherEvent(Purchase):
         if receipt.amount or self.price:
             return False  # a paid purchase has left a receipt
         stored = self.agent.kept(AETHER).events.get(self.event.id)
-        return stored is not None and receipt.has_paid(stored.payment)
+        return stored is not None and self.has_paid_for(stored.payment, receipt)
 
     def after_commit(self) -> None:
         self.agent.meter.count(Metric.EVENTS_STORED)
