@@ -3,8 +3,10 @@
 import asyncio
 import json
 import signal
+import socket
 import threading
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import aiohttp
@@ -54,6 +56,30 @@ def test_a_client_that_does_not_answer_does_not_hold_up_the_stop(start_relay, co
     began = time.monotonic()
     assert relay.stop() == 0
     assert time.monotonic() - began < FEW_SECONDS
+
+
+def test_a_stop_asks_no_more_relays(start_relay, connect):
+    """One round of upkeep may ask 200 relays, eight at a time, and wait 10 s for each."""
+    asked, taken = threading.Semaphore(0), list[socket.socket]()
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent, ExitStack() as connections:
+
+        def take() -> None:
+            with suppress(OSError):
+                while True:
+                    taken.append(connections.enter_context(silent.accept()[0]))
+                    asked.release()
+
+        threading.Thread(target=take, daemon=True).start()
+        relay = start_relay(**OPEN, upkeep_seconds=1, gather_seconds=60, follow_content="off")
+        owner = Author((relay.data / "secret-key").read_text().strip())
+        place = f"ws://127.0.0.1:{silent.getsockname()[1]}"
+        follows = [["p", Author().pubkey, f"{place}/{number}"] for number in range(40)]
+        connect(relay).store(owner.event(kind=3, tags=follows))
+        for _ in range(8):
+            assert asked.acquire(timeout=30)
+
+        assert relay.stop() == 0
+        assert len(taken) == 8
 
 
 def test_it_starts_again_on_what_it_left(start_relay, connect):

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from socket import create_server
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -47,6 +49,28 @@ def test_a_refused_request_fails(relay: RelayProcess) -> None:
 def test_one_that_is_not_there() -> None:
     with pytest.raises(RelayFailed, match="cannot be reached: the connection was refused"):
         list(HERE.read("ws://127.0.0.1:1", ALL, limits(seconds=5)))
+
+
+def test_a_stop_ends_a_connection_and_opens_no_more() -> None:
+    relays, ended = SocketRelays(ANYWHERE), Event()
+    with create_server(("127.0.0.1", 0)) as silent:
+        place = f"ws://127.0.0.1:{silent.getsockname()[1]}"
+
+        def read() -> None:
+            with suppress(RelayFailed):
+                list(relays.read(place, ALL, limits(seconds=1000)))
+            ended.set()
+
+        Thread(target=read, daemon=True).start()
+        connection, _ = silent.accept()
+        with connection:
+            relays.stop()
+            assert ended.wait(30)
+        silent.setblocking(False)
+        with pytest.raises(RelayFailed, match="stopping"):
+            list(relays.read(place, ALL, limits()))
+        with pytest.raises(BlockingIOError):
+            silent.accept()
 
 
 Frames = Callable[[], AsyncIterator[str]]

@@ -239,6 +239,9 @@ class TestConsole:
         [
             ({}, 400),
             ({"action": "nosuch"}, 400),
+            ({"action": {"close": 1}}, 400),
+            ({"action": "close", "owner": "x" * 3000, "id": "s1"}, 404),
+            ({"action": "close", "owner": f"key:{ALICE_KEY}", "id": "x" * 3000}, 404),
             ({"action": "set_peer", "id": "nobody"}, 404),
             ({"action": "grant", "key": "x", "amount": "1", "mark": "12345678"}, 400),
             ({"action": "grant", "key": ALICE_KEY, "amount": "-1", "mark": "12345678"}, 400),

@@ -75,9 +75,32 @@ def test_a_repeat_is_fulfilled_again_and_moves_nothing(either: Agent) -> None:
     first = send(either, prepare)
     after = dump(either.engine)
     assert send(either, prepare) == first
-    dearer = packet(either, note(), data=prepare.data, amount=prepare.amount + 1000)
-    assert send(either, dearer) == first
     assert dump(either.engine) == after
+
+
+@pytest.mark.parametrize("kind", [1, 0, 5, 30023, 20001])
+def test_another_amount_is_another_payment_and_is_not_taken(either: Agent, kind: int) -> None:
+    """Connectors on the way would charge for it what we never book."""
+    prepare = packet(either, signed(kind=kind))
+    first = send(either, prepare)
+    after = dump(either.engine)
+
+    assert code_of(send(either, replace(prepare, amount=prepare.amount + 1))) == "F99"
+    assert code_of(send(either, replace(prepare, amount=prepare.amount - 1))) == "F04"
+    assert code_of(send(either, replace(prepare, amount=0))) == "F04"
+
+    assert send(either, prepare) == first
+    assert dump(either.engine) == after
+
+
+def test_what_was_free_is_not_paid_later(agent_with: Any) -> None:
+    agent = agent_with(price_per_byte=0)
+    free = packet(agent, note(), amount=0)
+    first = send(agent, free)
+    assert_fulfilled(first, free)
+
+    assert code_of(send(agent, replace(free, amount=5))) == "F99"
+    assert send(agent, free) == first
 
 
 @pytest.mark.parametrize("kind", [1, 0, 5, 30023, 20001])

@@ -35,7 +35,7 @@ from farthing.store.sqlite import SqliteEngine
 from farthing.store.table import Engine
 from infra.costs.counting import CountingEngine
 from infra.local.server.meter import LocalMeter
-from tests.ilp.paying import expiry, note, packet
+from tests.ilp.paying import code_of, expiry, note, packet
 from tests.relay.world import ALICE, Clock, make_agent
 
 FEE = 100
@@ -440,6 +440,16 @@ def test_a_packet_without_an_amount_goes_through_and_costs_nothing(town: Town) -
     assert list(town.agent("bob").ledger.receipts("alice")) == []
 
 
+def test_a_second_payment_for_a_stored_event_is_charged_nowhere(town: Town) -> None:
+    """Otherwise the connectors on the way would charge for it, and eve's books would not have
+    it."""
+    enough = town.price("eve") + 2 * FEE
+    assert isinstance(town.pay("alice", "eve", enough), Fulfill)
+    before = town.money()
+    assert code_of(town.pay("alice", "eve", enough + 100)) == "F99"
+    assert town.money() == before
+
+
 @pytest.mark.parametrize("alone", [False, True])
 def test_packets_without_an_amount_have_a_rate_of_their_own(town: Town, alone: bool) -> None:
     alice = town.agent("alice")
@@ -449,7 +459,7 @@ def test_packets_without_an_amount_have_a_rate_of_their_own(town: Town, alone: b
     assert [reply.code for reply in free if isinstance(reply, Reject)] == ["F04", "F04", "T05"]
     assert isinstance(town.pay("alice", "eve", town.price("eve") + 2 * FEE), Fulfill)
     town.clock.now += 60
-    assert isinstance(town.pay("alice", "eve", 0), Fulfill), "eve has been paid for it"
+    assert code_of(town.pay("alice", "eve", 0)) == "F04"
 
 
 @pytest.mark.parametrize(("amount", "fee"), [(1, None), (2, 1), (999, 1), (1000, 1), (2500, 2)])

@@ -166,7 +166,8 @@ def test_a_stranger_ends_nothing_nor_learns_what_is_there(
 
 
 def test_what_is_not_there_cannot_be_ended(site: Agent, subscriber: Subscriber) -> None:
-    assert ask(site, "DELETE", "nosuch")["statusCode"] == 404
+    for id in ("nosuch", "x" * 3000):
+        assert ask(site, "DELETE", id)["statusCode"] == 404
     assert ask(site, "DELETE")["statusCode"] == 404
 
 

@@ -132,12 +132,13 @@ class Server:
         )  # fmt: skip
         rules = HostRules(settings.allow_private_hosts)
         self._outbound = LocalOutbound(self._scheduler, self._mailbox, rules)
+        self._relays = SocketRelays(rules)
         self._wakes = LocalWakes(self._scheduler, self._mailbox)
         self._search = FtsSearch(Path(settings.data)) if settings.search else None
         figures = PumpFigures()
         agent = Agent(
             settings, self._engine, self._connections, self._outbound, self._meter,
-            SocketRelays(rules), search=self._search or NoSearch(), wakes=self._wakes,
+            self._relays, search=self._search or NoSearch(), wakes=self._wakes,
             sleep=self._outbound.sleep,
             slow_lane=LocalSlowLane(self._workers), numbering=Numbering(self._engine),
             recall=self._engine.recall(settings.read_cache),
@@ -234,6 +235,7 @@ class Server:
         self._streams.stop()
         if self._feeds is not None:
             await asyncio.to_thread(self._feeds.stop)
+        self._relays.stop()
         self._wakes.stop()
         await asyncio.to_thread(self._outbox.stop)
         goodbyes = [socket.close() for socket in self._connections.all()]

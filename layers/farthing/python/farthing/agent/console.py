@@ -170,10 +170,10 @@ def _purses(agent: Agent) -> list[dict[str, Any]]:
 
 def act(agent: Agent, body: Mapping[str, Any]) -> dict[str, Any]:
     """Carry out an action of the operator. Returns the changed record."""
-    name = body.get("action")
-    if name not in ACTIONS:
+    action = ACTIONS.get(str(body.get("action")))
+    if action is None:
         raise BadRequest(f"action: expected one of {', '.join(sorted(ACTIONS))}")
-    return ACTIONS[str(name)](agent, body)
+    return action(agent, body)
 
 
 def _set_peer(agent: Agent, body: Mapping[str, Any]) -> dict[str, Any]:

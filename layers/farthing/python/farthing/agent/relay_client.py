@@ -59,6 +59,14 @@ _AFTER_NOTICE_SECONDS = 3.0
 class SocketRelays:
     def __init__(self, rules: HostRules | None = None) -> None:
         self._rules = rules or HostRules()
+        self._open: set[sockets.socket] = set()
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """End the connections, and open no more."""
+        self._is_stopped = True
+        for connection in list(self._open):
+            _shut_down(connection)
 
     def read(self, url: str, filters: Sequence[Filter], limits: ReadLimits) -> Iterator[Any]:
         number = 0
@@ -86,6 +94,7 @@ class SocketRelays:
             # host's address.
             with (
                 self._connect(parts, seconds) as connection,
+                self._until_stopped(connection),
                 connect(
                     url, sock=connection, open_timeout=seconds, close_timeout=1,
                     ping_interval=_PING_SECONDS, max_size=_LARGEST_FRAME,
@@ -105,7 +114,21 @@ class SocketRelays:
         except (HostNotAllowed, ValueError) as error:
             raise RelayFailed(str(error) or type(error).__name__) from None
 
+    @contextmanager
+    def _until_stopped(self, connection: sockets.socket) -> Iterator[None]:
+        self._open.add(connection)
+        try:
+            self._check_running()
+            yield
+        finally:
+            self._open.discard(connection)
+
+    def _check_running(self) -> None:
+        if self._is_stopped:
+            raise RelayFailed("the agent is stopping")
+
     def _connect(self, parts: SplitResult, seconds: float) -> sockets.socket:
+        self._check_running()
         self._rules.check_scheme(parts.scheme)
         return self._rules.connect(parts.hostname or "", _port(parts), seconds)
 

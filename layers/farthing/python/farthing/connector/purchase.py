@@ -79,7 +79,25 @@ class Purchase(ABC):
     def is_repeat(self, receipt: Receipt, found: Sequence[Any]) -> bool:
         """Whether `found`, the results of `reads`, show that this payment has made this purchase
         before. Raises Rejected if `found` shows another obstacle."""
-        return found[0] is not None
+        return self.is_repeat_of(found[0], receipt)
+
+    def is_repeat_of(self, earlier: Receipt | None, receipt: Receipt) -> bool:
+        """Whether the payment repeats that of an earlier receipt under the same key. If only the
+        amount differs, the payment is rejected: fulfilled, it would be paid and never booked."""
+        if earlier is not None and not receipt.repeats(earlier):
+            raise self.paid_before()
+        return earlier is not None
+
+    def has_paid_for(self, reference: str | None, receipt: Receipt) -> bool:
+        """Whether this payment has paid for the stored event with this reference. A packet of
+        amount 0 leaves no receipt."""
+        if reference != receipt.reference:
+            return False
+        return not receipt.amount or receipt.repeats(self.agent.ledger.receipt(receipt))
+
+    def paid_before(self) -> Rejected:
+        """The reject of a packet that differs from an earlier one in the amount alone."""
+        return RefusedByReceiver("the same was paid before, with another amount")
 
     def writes(self) -> Sequence[TransactWrite]:
         """The writes that make the purchase, for the transaction that pays for it."""
@@ -105,7 +123,7 @@ class Purchase(ABC):
     def was_committed(self, receipt: Receipt) -> bool:
         """Whether this payment has made this purchase. Called after a commit that seems to have
         failed."""
-        return self.agent.ledger.receipt(receipt) is not None
+        return receipt.repeats(self.agent.ledger.receipt(receipt))
 
     def after_commit(self) -> None:  # noqa: B027 - nothing to do is the default
         """Work that follows the commit."""

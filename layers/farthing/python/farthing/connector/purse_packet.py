@@ -78,16 +78,15 @@ class PurseFill(Purchase):
         return (*super().reads(receipt), lambda: self.agent.purses.get(self.key))
 
     def is_repeat(self, receipt: Receipt, found: Sequence[Any]) -> bool:
-        paid, self.purse = found
-        if paid is not None and paid.amount != receipt.amount:
-            raise self.declined(_PAID_BEFORE)  # fulfilled, it would be paid and never booked
-        if paid is None and self.purse.is_frozen:
+        if super().is_repeat(receipt, found):
+            return True
+        self.purse = found[1]
+        if self.purse.is_frozen:
             raise self.declined(FROZEN)
-        return paid is not None
+        return False
 
-    def was_committed(self, receipt: Receipt) -> bool:
-        paid = self.agent.ledger.receipt(receipt)
-        return paid is not None and paid.amount == receipt.amount
+    def paid_before(self) -> Rejected:
+        return self.declined(_PAID_BEFORE)
 
     def writes(self) -> Sequence[TransactWrite]:
         movement = Movement(

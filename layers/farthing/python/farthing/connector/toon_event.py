@@ -89,12 +89,13 @@ class EventPurchase(Purchase, Generic[E]):
         # The event may be stored between the reads of receipt and event, so either of them shows a
         # repeat.
         stored: EventRecord[E] | None = found[0]
-        known = len(found) > 1 and found[1] is not None
-        if known or (stored is not None and receipt.has_paid(stored.payment)):
+        if len(found) > 1 and self.is_repeat_of(found[1], receipt):
             return True
-        if stored is not None and stored.payment != BORROWED:
-            raise RefusedByReceiver(STORED_ALREADY)
-        return False
+        if stored is None or stored.payment == BORROWED:
+            return False
+        if self.has_paid_for(stored.payment, receipt):
+            return True
+        raise RefusedByReceiver(STORED_ALREADY)
 
     def commit(self, payment: Payment) -> None:
         if self.is_ephemeral:
@@ -108,7 +109,7 @@ class EventPurchase(Purchase, Generic[E]):
         if receipt.amount or self.price:
             return False  # a paid purchase has left a receipt
         stored = self.events.get(self.event.id)
-        return stored is not None and receipt.has_paid(stored.payment)
+        return stored is not None and self.has_paid_for(stored.payment, receipt)
 
     def after_commit(self) -> None:
         self.agent.meter.count(Metric.EVENTS_STORED)

@@ -96,9 +96,10 @@ class Receipt(NamedTuple):
         receipt, and the reference shows that."""
         return self._packet if self.amount else FREE + self._packet
 
-    def has_paid(self, reference: str | None) -> bool:
-        """Whether an event with this reference came with this packet, at any amount."""
-        return reference is not None and reference.removeprefix(FREE) == self._packet
+    def repeats(self, earlier: "Receipt | None") -> bool:
+        """Whether this packet repeats that of an earlier receipt under the same key. With another
+        amount it is another payment."""
+        return earlier is not None and earlier.amount == self.amount
 
     @property
     def _packet(self) -> str:
