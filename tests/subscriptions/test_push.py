@@ -15,6 +15,7 @@ from farthing.connector.subscriptions.pushing import deliver
 from farthing.connector.subscriptions.sweeping import sweep_subscriptions, wake_all
 from farthing.context import Agent
 from farthing.ilp.packet import Code, Prepare, Reject
+from farthing.ilp.tokens import seal
 from farthing.ports.outbound import OutboundTimeout
 from farthing.store.paid_records import PaidSubscription
 from farthing.store.sqlite import SqliteEngine
@@ -153,6 +154,32 @@ def test_addresses_that_nothing_is_sent_to(town: Town, address: str) -> None:
 
     assert refusal(town.subscriber.send(message, 1160)) == ("F99", "address_unproven")
     assert town.wire.seen == []
+
+
+@pytest.mark.parametrize("given", ["g.relay.bob", ""])
+def test_a_peer_with_an_address_below_the_relays_can_be_delivered_to(
+    tmp_path: Path, clock: Clock, given: str
+) -> None:
+    """The operator has given the peer its address, or it has asked for one by ILDCP."""
+    engines = [SqliteEngine(tmp_path / name, clock=clock) for name in ("relay", "bob")]
+    wire = Wire()
+    relay = joined(engines[0], clock, wire, "relay", OWNER)
+    bob = joined(engines[1], clock, wire, "relay.bob", SUBSCRIBER)
+    there, _ = befriend(relay, bob, wire)
+    sealed = seal(OWNER, "bob", b"token-" * 8)
+    there = replace(there, id="bob", ilp_address=given, outgoing_token=sealed)
+    relay.ledger.remove_peer("relay.bob")
+    relay.ledger.add_peer(there)
+    town = Town(relay, bob, wire, Subscriber(relay, SUBSCRIBER, there), clock)
+    events = store_notes(relay, 2)
+
+    town.subscribe(reply_to="g.relay.bob")
+
+    assert received(bob, relay) == ids(events)
+    others = town.subscriber.req("s2", [NOTES], reply_to="g.relay.carol")
+    assert refusal(town.subscriber.send(others, 1160)) == ("F99", "address_unproven")
+    for engine in engines:
+        engine.close()
 
 
 def test_a_delivery_that_nobody_awaits_is_refused(town: Town) -> None:
