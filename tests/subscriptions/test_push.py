@@ -9,8 +9,10 @@ import pytest
 from farthing.agent.audit import audit
 from farthing.btp_nips.codec import decode
 from farthing.btp_nips.identity import key_owner
+from farthing.btp_nips.lifecycle import Ending
 from farthing.btp_nips.messages import Auth, Closed, Delivery, Eose, EventMessage, Notice
 from farthing.btp_nips.models import Model
+from farthing.connector.subscriptions.ending import end
 from farthing.connector.subscriptions.pushing import deliver
 from farthing.connector.subscriptions.sweeping import sweep_subscriptions, wake_all
 from farthing.context import Agent
@@ -392,6 +394,19 @@ def test_an_hour_without_a_fulfillment_closes(town: Town) -> None:
     town.serve(also_later=True)
 
     assert town.standing.ending == "Subscriber is unreachable"
+
+
+def test_an_owner_that_changes_the_filters_is_not_unreachable(town: Town) -> None:
+    """The REQ comes between the last failure and the end that follows from it."""
+    town.subscribe()
+    town.refuse(Code.T01_PEER_UNREACHABLE, times=1)
+    publish(town.relay, note())
+    town.serve()
+    failed = town.standing
+    town.subscriber.subscribe(2000, filters=[{"kinds": [7]}], model=Model.STREAMING)
+
+    assert end(town.relay, failed, Ending.UNREACHABLE) is None
+    assert not town.standing.state.has_ended
 
 
 def test_the_end_of_its_time_is_told(town: Town) -> None:
