@@ -81,9 +81,10 @@ class ReqMessage(SubscriberMessage):
         if self.intent is Intent.STATUS:
             self.subscription = old
             return []
-        if self.intent is Intent.REPLACE:
-            return self._replace(old)
-        return self._go_on(old)
+        if self.intent is Intent.PULL:
+            return self._go_on(old)
+        self._check_loop()
+        return self._replace(old) if self.intent is Intent.REPLACE else self._go_on(old)
 
     def _create(self) -> list[TransactWrite]:
         req, settings = self.message, self.agent.settings
