@@ -129,30 +129,28 @@ class TestReplyTo:
             ("g.bob", PEER, "g.bob"),
             ("g.carol", KEY, "g.bob"),
             ("g.carol", KEY, ""),
-            ("g.relays", KEY, ""),
         ],
     )
     def test_an_address_that_may_be_delivered_to_is_accepted(
         self, reply_to: str, owner, peer_address: str
     ) -> None:
-        check_reply_to(reply_to, own_address="g.relay", owner=owner, peer_address=peer_address)
+        check_reply_to(reply_to, is_ours=False, owner=owner, peer_address=peer_address)
 
     @pytest.mark.parametrize(
-        ("reply_to", "owner", "peer_address"),
+        ("reply_to", "is_ours", "owner", "peer_address"),
         [
-            ("g.relay", KEY, "g.bob"),
-            ("g.relay.purse.x", KEY, "g.bob"),
-            ("peer.config", KEY, "g.bob"),
-            ("g.carol", PEER, "g.bob"),
-            ("g.bobby", PEER, "g.bob"),
-            ("g.bob", PEER, ""),
+            ("g.relay", True, KEY, "g.bob"),
+            ("peer.config", False, KEY, "g.bob"),
+            ("g.carol", False, PEER, "g.bob"),
+            ("g.bobby", False, PEER, "g.bob"),
+            ("g.bob", False, PEER, ""),
         ],
     )
     def test_an_address_that_may_not_be_delivered_to_is_refused(
-        self, reply_to: str, owner, peer_address: str
+        self, reply_to: str, is_ours: bool, owner, peer_address: str
     ) -> None:
         with pytest.raises(AddressRefused) as refused:
-            check_reply_to(reply_to, own_address="g.relay", owner=owner, peer_address=peer_address)
+            check_reply_to(reply_to, is_ours=is_ours, owner=owner, peer_address=peer_address)
         assert refused.value.code == "F99"
 
 

@@ -246,6 +246,26 @@ def test_status_top_up_and_close(chain: Chain, printed: Callable[..., Printed]) 
     assert "[subscription_not_found]" in unknown.stderr
 
 
+def test_the_example_subscribes_at_two_relays_and_prints_each_event_once(chain: Chain) -> None:
+    ann, relay = chain["ann"], chain["relay"]
+    stored = chain.publish("one", "two", kind=1009)
+    given = environment(ann.data, {}) | {
+        "NOSTR_SECRET_KEY": SUBSCRIBER.hex(), "FARTHING_TOKEN": token_of(ann),
+    }  # fmt: skip
+
+    done = subprocess.run(
+        [sys.executable, "docs/examples/subscribe.py", '{"kinds":[1009]}', relay.http,
+         ann.http, "--connector", f"{ann.http}/ilp", "--model", "streaming",
+         "--amount", "1203", "--events", "2"],
+        cwd=ROOT, env=given, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(json.loads(line)["id"] for line in done.stdout.splitlines()) == sorted(stored)
+    returned = [line.split()[0] for line in done.stderr.splitlines() if "returned" in line]
+    assert sorted(map(int, returned)) == [180, 203]
+
+
 def test_the_operator_closes_a_subscription_and_its_credit_returns(
     chain: Chain, printed: Callable[..., Printed]
 ) -> None:

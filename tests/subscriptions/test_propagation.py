@@ -270,9 +270,15 @@ def test_equal_filters_share_one_subscription(circle: Circle) -> None:
 
 def test_our_own_key_in_the_path_is_a_loop(circle: Circle) -> None:
     path = (circle["b"].settings.pubkey, circle["a"].settings.pubkey)
-    message = circle.subscriber.req(filters=[NOTES], path=path)
 
-    assert refusal(circle.subscriber.send(message, 1160)) == ("F99", "loop_detected")
+    def send(**filter: object) -> tuple[str, str]:
+        message = circle.subscriber.req(filters=[{**NOTES, **filter}], path=path)
+        return refusal(circle.subscriber.send(message, 1160))
+
+    assert send() == ("F99", "loop_detected")
+    circle.subscriber.subscribe(1160)
+    assert send() == send(kinds=[7]) == ("F99", "loop_detected")
+    assert circle.subscriber.status()["credit"] == "0"
 
 
 def test_an_origin_that_we_know_is_a_loop(circle: Circle) -> None:

@@ -9,12 +9,15 @@ import pytest
 from farthing.agent.audit import audit
 from farthing.btp_nips.codec import decode
 from farthing.btp_nips.identity import key_owner
+from farthing.btp_nips.lifecycle import Ending
 from farthing.btp_nips.messages import Auth, Closed, Delivery, Eose, EventMessage, Notice
 from farthing.btp_nips.models import Model
+from farthing.connector.subscriptions.ending import end
 from farthing.connector.subscriptions.pushing import deliver
 from farthing.connector.subscriptions.sweeping import sweep_subscriptions, wake_all
 from farthing.context import Agent
 from farthing.ilp.packet import Code, Prepare, Reject
+from farthing.ilp.tokens import seal
 from farthing.ports.outbound import OutboundTimeout
 from farthing.store.paid_records import PaidSubscription
 from farthing.store.sqlite import SqliteEngine
@@ -153,6 +156,32 @@ def test_addresses_that_nothing_is_sent_to(town: Town, address: str) -> None:
 
     assert refusal(town.subscriber.send(message, 1160)) == ("F99", "address_unproven")
     assert town.wire.seen == []
+
+
+@pytest.mark.parametrize("given", ["g.relay.bob", ""])
+def test_a_peer_with_an_address_below_the_relays_can_be_delivered_to(
+    tmp_path: Path, clock: Clock, given: str
+) -> None:
+    """The operator has given the peer its address, or it has asked for one by ILDCP."""
+    engines = [SqliteEngine(tmp_path / name, clock=clock) for name in ("relay", "bob")]
+    wire = Wire()
+    relay = joined(engines[0], clock, wire, "relay", OWNER)
+    bob = joined(engines[1], clock, wire, "relay.bob", SUBSCRIBER)
+    there, _ = befriend(relay, bob, wire)
+    sealed = seal(OWNER, "bob", b"token-" * 8)
+    there = replace(there, id="bob", ilp_address=given, outgoing_token=sealed)
+    relay.ledger.remove_peer("relay.bob")
+    relay.ledger.add_peer(there)
+    town = Town(relay, bob, wire, Subscriber(relay, SUBSCRIBER, there), clock)
+    events = store_notes(relay, 2)
+
+    town.subscribe(reply_to="g.relay.bob")
+
+    assert received(bob, relay) == ids(events)
+    others = town.subscriber.req("s2", [NOTES], reply_to="g.relay.carol")
+    assert refusal(town.subscriber.send(others, 1160)) == ("F99", "address_unproven")
+    for engine in engines:
+        engine.close()
 
 
 def test_a_delivery_that_nobody_awaits_is_refused(town: Town) -> None:
@@ -365,6 +394,19 @@ def test_an_hour_without_a_fulfillment_closes(town: Town) -> None:
     town.serve(also_later=True)
 
     assert town.standing.ending == "Subscriber is unreachable"
+
+
+def test_an_owner_that_changes_the_filters_is_not_unreachable(town: Town) -> None:
+    """The REQ comes between the last failure and the end that follows from it."""
+    town.subscribe()
+    town.refuse(Code.T01_PEER_UNREACHABLE, times=1)
+    publish(town.relay, note())
+    town.serve()
+    failed = town.standing
+    town.subscriber.subscribe(2000, filters=[{"kinds": [7]}], model=Model.STREAMING)
+
+    assert end(town.relay, failed, Ending.UNREACHABLE) is None
+    assert not town.standing.state.has_ended
 
 
 def test_the_end_of_its_time_is_told(town: Town) -> None:

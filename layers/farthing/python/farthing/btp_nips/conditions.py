@@ -63,9 +63,9 @@ def fulfils(fulfillment: bytes, condition: bytes) -> bool:
     return hmac.compare_digest(condition_of(fulfillment), condition)
 
 
-def check_reply_to(reply_to: str, *, own_address: str, owner: Owner, peer_address: str) -> None:
+def check_reply_to(reply_to: str, *, is_ours: bool, owner: Owner, peer_address: str) -> None:
     """Check whether packets may go to `reply_to`, before one is sent. Raises AddressRefused."""
-    if address.is_prefix(own_address, reply_to) or address.is_peer(reply_to):
+    if is_ours or address.is_peer(reply_to):
         raise AddressRefused("expected a replyTo that is not our own address, nor a peer's link")
     is_below_peer = peer_address != "" and address.is_prefix(peer_address, reply_to)
     if owner_pubkey(owner) is None and not is_below_peer:

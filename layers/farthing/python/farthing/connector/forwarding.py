@@ -146,6 +146,12 @@ def find_child(agent: Agent, destination: str) -> Peer | None:
     return None if child is None or child.ilp_address else child
 
 
+def is_of_child(agent: Agent, destination: str) -> bool:
+    """Whether packets for an address below ours go on to a peer."""
+    child = find_child(agent, destination)
+    return child is not None and child.takes_packets
+
+
 def _counts_against(direct: Peer, route: Route) -> bool:
     is_its_own = not direct.from_follows or direct.pubkey == route.owner
     return is_its_own and len(direct.ilp_address) >= len(route.prefix)

@@ -28,8 +28,8 @@ from farthing.connector.forwarding import (
     answer_repeat,
     await_first_reply,
     choose_next_hop,
-    find_child,
     hold_amount,
+    is_of_child,
     make_onward_packet,
     send_onward,
     settle,
@@ -104,8 +104,7 @@ def _is_for_us(agent: Agent, destination: str) -> bool:
         return destination == own
     if has_segment(agent, destination):
         return True
-    child = find_child(agent, destination)
-    return child is None or not child.takes_packets
+    return not is_of_child(agent, destination)
 
 
 def reply_to(agent: Agent, packet: IncomingPacket, steps: Steps) -> Fulfill | Reject:

@@ -27,8 +27,8 @@ def end_writes(agent: Agent, ended: "PaidSubscription", *, drawn: int = 0) -> li
 def end(
     agent: Agent, subscription: "PaidSubscription", ending: Ending, *, asked_at: int | None = None
 ) -> "PaidSubscription | None":
-    """End a subscription now. Returns None if it has ended meanwhile, or if a top-up has taken the
-    reason away.
+    """End a subscription now. Returns None if it has ended meanwhile, or if a REQ of its owner has
+    taken the reason away.
 
     `asked_at` is when its owner asked for the end: `Outdated` if a later REQ was taken since."""
     store, current = agent.paid_subscriptions, subscription
@@ -56,11 +56,16 @@ def end(
 
 def _still_holds(agent: Agent, subscription: "PaidSubscription", ending: Ending) -> bool:
     """Whether the reason for an end holds for this state."""
+    account, terms = subscription.account, subscription.terms
     match ending:
         case Ending.TTL:
             return agent.now >= subscription.expires_at
         case Ending.CREDIT:
-            return subscription.account.credit < subscription.terms.event_fee
+            return account.credit < terms.event_fee
+        case Ending.EVENTS:
+            return terms.max_events is not None and account.delivered >= terms.max_events
+        case Ending.UNREACHABLE:
+            return subscription.trouble.failures > 0
     return True
 
 

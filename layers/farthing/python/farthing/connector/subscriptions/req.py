@@ -27,6 +27,8 @@ from farthing.btp_nips.messages import HOPS_MAX, Delivery, Req
 from farthing.btp_nips.models import Model
 from farthing.btp_nips.positions import Position, backlog_size
 from farthing.btp_nips.propagation import check_loop
+from farthing.connector.configuration import address_of
+from farthing.connector.forwarding import is_of_child
 from farthing.connector.subscriptions.answering import answer_of
 from farthing.connector.subscriptions.beginning import begin
 from farthing.connector.subscriptions.ending import end, end_writes
@@ -34,6 +36,7 @@ from farthing.connector.subscriptions.message import SubscriberMessage
 from farthing.connector.subscriptions.proof import prove_address
 from farthing.connector.subscriptions.pulling import hand_out_messages, messages_again
 from farthing.connector.subscriptions.reading import NOTHING_KNOWN, backlog_for, start_of
+from farthing.ilp.address import is_prefix
 from farthing.ilp.reject import Rejected
 from farthing.ports.meter import Metric
 from farthing.store.events import StoredEvent
@@ -78,9 +81,10 @@ class ReqMessage(SubscriberMessage):
         if self.intent is Intent.STATUS:
             self.subscription = old
             return []
-        if self.intent is Intent.REPLACE:
-            return self._replace(old)
-        return self._go_on(old)
+        if self.intent is Intent.PULL:
+            return self._go_on(old)
+        self._check_loop()
+        return self._replace(old) if self.intent is Intent.REPLACE else self._go_on(old)
 
     def _create(self) -> list[TransactWrite]:
         req, settings = self.message, self.agent.settings
@@ -326,11 +330,12 @@ class ReqMessage(SubscriberMessage):
     def _prove(self, new: PaidSubscription) -> None:
         if not new.is_push:
             return
+        reply_to, own = new.agreed.reply_to, self.agent.settings.own_ilp_address
         check_reply_to(
-            new.agreed.reply_to,
-            own_address=self.agent.settings.own_ilp_address,
+            reply_to,
+            is_ours=is_prefix(own, reply_to) and not is_of_child(self.agent, reply_to),
             owner=new.owner,
-            peer_address=self.peer.ilp_address,
+            peer_address=address_of(self.agent, self.peer),
         )
         prove_address(self.agent, new, self.milliseconds_left)
 
