@@ -10,6 +10,7 @@ import pytest
 
 from farthing.aether import messages, noise
 from farthing.aether.capabilities import issue, parse_token
+from farthing.aether.frames import MessageType
 from farthing.aether.keys import owner_seed, public_key
 from farthing.context import Agent
 from farthing.relay.aether.publish import publish
@@ -174,6 +175,25 @@ def test_events_reach_sealed_and_plain_sockets_and_no_nostr_client(agent: Agent)
         (body,) = client.read(connections_of(agent).take_frames(name))
         assert body == {"type": "event", "sub_id": "s", "event": as_body(event)}
     assert connections_of(agent).take("client") == []
+
+
+def test_a_subscription_from_before_noise_goes_on_inside_it(agent: Agent) -> None:
+    """A client inside Noise takes no plain frame, and nobody else shall read its events."""
+    client, other = connected(agent), connected(agent, "other")
+
+    def subscribe() -> None:
+        for each in (client, other):
+            assert each.subscribe("early", {"kinds": [1]}) == [{"type": "ack", "sub_id": "early"}]
+
+    assert client.shake_hands(before=subscribe) == [{"type": "ack"}]
+    event = signed()
+    fan_out(agent, [event], AETHER)
+    (frame,) = connections_of(agent).take_frames("aether")
+    assert messages.read(frame).type is MessageType.NOISE
+    (body,) = client.read([frame])
+    assert body == {"type": "event", "sub_id": "early", "event": as_body(event)}
+    (plain,) = connections_of(agent).take_frames("other")
+    assert messages.read(plain).type is MessageType.EVENT
 
 
 def test_64_writers_and_five_uses(agent: Agent) -> None:

@@ -14,7 +14,7 @@ from farthing.nostr.messages import Prefix, Refused
 from farthing.ports.connections import NumberedFrame
 from farthing.ports.meter import Metric
 from farthing.relay.aether import handshake
-from farthing.relay.aether.channel import ID_PREFIX, Channel
+from farthing.relay.aether.channel import ID_PREFIX, NOSTR_FORM, Channel
 from farthing.relay.aether.publish import PaymentRequired, publish
 from farthing.relay.aether.subscribe import subscribe, unsubscribe
 from farthing.relay.caller import Caller
@@ -165,6 +165,7 @@ class _Answering:
                 return answer
             # The handshake has advanced, and this changes the form of the answer.
             self._channel = handshake.sealed_channel(connection, message)
+            self._agent.subscriptions.change_form(connection.id, self._channel.form, but=NOSTR_FORM)
             return messages.ack()
         inner = handshake.unseal(self._agent, connection, message)
         self._about = _subject_of(inner)
