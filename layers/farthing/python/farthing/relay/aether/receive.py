@@ -200,13 +200,14 @@ class _Answering:
 
     def _subscribe(self, message: Message, *, sealed: bool) -> Outgoing | None:
         agent, caller, channel = self._agent, self._caller, self._channel
+        # First, so that a refused message replaces no subscription.
+        self._check(caller.arrive(), sealed=sealed)
         wanted = messages.parse_subscribe(message.body, max_filters=agent.settings.max_filters)
         listens = subscribe(
             agent, caller, ID_PREFIX + wanted.sub_id, wanted.filters, form=channel.form,
             write=lambda json: channel.frame(
                 agent, caller.connection_id, messages.event(wanted.sub_id, json)
             ),
-            check=lambda connection: self._check(connection, sealed=sealed),
         )  # fmt: skip
         return messages.ack(sub_id=wanted.sub_id) if listens else None
 
