@@ -10,6 +10,7 @@ import pytest
 
 from farthing.aether import messages, noise
 from farthing.aether.capabilities import issue, parse_token
+from farthing.aether.events import Event
 from farthing.aether.frames import MessageType
 from farthing.aether.keys import owner_seed, public_key
 from farthing.context import Agent
@@ -175,6 +176,21 @@ def test_events_reach_sealed_and_plain_sockets_and_no_nostr_client(agent: Agent)
         (body,) = client.read(connections_of(agent).take_frames(name))
         assert body == {"type": "event", "sub_id": "s", "event": as_body(event)}
     assert connections_of(agent).take("client") == []
+
+
+def test_a_plain_publish_is_refused_as_plain_whatever_it_holds(agent: Agent) -> None:
+    paid = replace(agent, settings=replace(agent.settings, price_per_byte=10), _parts={})
+    client, owner = connected(paid), owner_seed(OWNER)
+    client.shake_hands()
+    stored = signed(owner)
+    assert client.publish(stored)["message"] == "accepted"
+    unpaid, expired = signed(), signed(owner, tags=[("expiration", "1")])
+    for event in (stored, unpaid, expired, signed(owner, content="new"), {"event_id": stored.id}):
+        body = as_body(event) if isinstance(event, Event) else event
+        frame = str(messages.write(messages.publish(body), JSON))
+        (answer,) = map(messages.read, client._hand_over(frame))
+        assert answer.body["message"] == "expected a message inside noise"
+        assert answer.body["event_id"] == body["event_id"]
 
 
 def test_a_subscription_from_before_noise_goes_on_inside_it(agent: Agent) -> None:

@@ -190,12 +190,19 @@ class _Answering:
 
     def _publish(self, message: Message, *, sealed: bool) -> Outgoing:
         caller = self._caller
+
+        def check() -> None:
+            self._check(caller.arrive(), sealed=sealed)
+
         if caller.is_hasty:
             caller.arrive()
-        done = publish(
-            self._agent, messages.parse_publish(message.body), ip=caller.ip,
-            beside=lambda: self._check(caller.arrive(), sealed=sealed),
-        )  # fmt: skip
+        try:
+            body = messages.parse_publish(message.body)
+            done = publish(self._agent, body, ip=caller.ip, beside=check)
+        except AetherError:
+            check()  # a plain message that must be sealed is refused as such, whatever it holds
+            raise
+        check()  # nothing was written for a duplicate
         return messages.ack(event_id=done.event_id, message=done.message)
 
     def _subscribe(self, message: Message, *, sealed: bool) -> Outgoing | None:
