@@ -76,6 +76,10 @@ def test_replayed_reordered_altered_and_plain_frames_are_refused(aether: Connect
     assert client.receive()["message"] == "accepted"
     stored = client.subscribe("s", {"authors": [agent.pubkey]})
     assert [each["content"] for each in stored] == ["2", "1"]
+    client.send_frame(json.dumps({"type": "subscribe", "sub_id": "s", "filters": [{"kinds": []}]}))
+    assert client.receive()["error"] == "invalid_message"
+    client.publish(agent.event("3"))  # the plain frame has replaced no subscription
+    assert client.wait_for(type="event")["event"]["content"] == "3"
 
 
 def test_a_key_that_was_claimed_has_to_be_proved(aether: Connect) -> None:

@@ -5,6 +5,7 @@ import itertools
 import json
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,7 +17,7 @@ from farthing.aether.events import Event
 from farthing.aether.messages import Publish
 from farthing.context import Agent
 from farthing.relay.aether.publish import publish as publish_event
-from farthing.relay.aether.streams import close_subscription, open_subscription
+from farthing.relay.aether.streams import Batch, close_subscription, open_subscription
 from farthing.relay.sequence import number_events
 from farthing.store.changes import Arrival
 from farthing.store.memory import MemoryEngine
@@ -327,6 +328,63 @@ def test_a_client_that_does_not_read_is_disconnected(
     subscription = open_subscription(agent, {"filters": [{}]}, ip=None)
     request = read_stream(agent, subscription, Deaf(), monkeypatch, [signed()])
     request.transport.abort.assert_called_once_with()
+
+
+def test_few_streams_read_the_log_at_a_time(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading takes a thread, and other requests need threads too."""
+    subscription = open_subscription(agent, {"filters": [{}]}, ip=None)
+    query = {"rawQueryString": f"subscription_id={subscription}&last_event_id=0", "headers": {}}
+    go_on = threading.Event()
+    monkeypatch.setattr(event_streams, "_MOST_EVENTS", 0)  # all streams are behind the tail
+    read = event_streams.read_log
+
+    def read_slowly(*given: Any) -> Batch:
+        if len(given) == 4:  # for one stream
+            go_on.wait()
+        return read(*given)
+
+    async def follow() -> int:
+        mailbox = LoopMailbox(asyncio.get_running_loop())
+        workers = CountingWorkers(8, mailbox)
+        streams = EventStreams(agent, workers, mailbox)
+        event = signed()
+        publish_event(agent, Publish(as_body(event)), ip=None)
+        number_events(agent, [Arrival(event.id, event.pubkey, event.kind)], AETHER)
+        moved = streams._moved
+        streams.notify()
+        await moved.wait()
+        readers = [Reader() for _ in range(6)]
+        begun = asyncio.Semaphore(0)
+        waiting = iter(readers)
+
+        def answer(headers: object) -> Reader:
+            begun.release()
+            return next(waiting)
+
+        monkeypatch.setattr(event_streams, "read_log", read_slowly)
+        monkeypatch.setattr(event_streams.web, "StreamResponse", answer)
+        served = [asyncio.create_task(streams.serve(Mock(), query)) for _ in readers]
+        for _ in readers:
+            await begun.acquire()
+        at_a_time = workers.running
+        go_on.set()
+        streams.stop()
+        await asyncio.gather(*served)
+        workers.stop()
+        return at_a_time
+
+    assert asyncio.run(follow()) == 2
+
+
+class CountingWorkers(Workers):
+    running = 0
+
+    async def run(self, call: Callable[[], Any]) -> Any:
+        self.running += 1
+        try:
+            return await super().run(call)
+        finally:
+            self.running -= 1
 
 
 @pytest.mark.parametrize(

@@ -95,11 +95,16 @@ class AetherClient:
         self.welcome_octets = message.octets
         return dict(message.body)
 
-    def shake_hands(self, static: bytes | None = None) -> list[Body]:
-        """Everything up to the sealed ACK, which is given back."""
+    def shake_hands(
+        self, static: bytes | None = None, before: Callable[[], None] | None = None
+    ) -> list[Body]:
+        """Everything up to the sealed ACK, which is given back. `before` sends plain messages after
+        the WELCOME."""
         static = static or secrets.token_bytes(32)
         public = keys.noise_public_key(static).hex()
-        self.hello(noise={"required": True, "pubkey": public})
+        self.hello(noise={"required": before is None, "pubkey": public})
+        if before is not None:
+            before()
         prologue = noise.prologue(self.hello_octets, self.welcome_octets)
         state = noise.start(initiator=True, prologue=prologue)
         state, first = noise.write_message(state, static, secrets.token_bytes(32))

@@ -10,6 +10,8 @@ import pytest
 
 from farthing.aether import messages, noise
 from farthing.aether.capabilities import issue, parse_token
+from farthing.aether.events import Event
+from farthing.aether.frames import MessageType
 from farthing.aether.keys import owner_seed, public_key
 from farthing.context import Agent
 from farthing.relay.aether.publish import publish
@@ -174,6 +176,40 @@ def test_events_reach_sealed_and_plain_sockets_and_no_nostr_client(agent: Agent)
         (body,) = client.read(connections_of(agent).take_frames(name))
         assert body == {"type": "event", "sub_id": "s", "event": as_body(event)}
     assert connections_of(agent).take("client") == []
+
+
+def test_a_plain_publish_is_refused_as_plain_whatever_it_holds(agent: Agent) -> None:
+    paid = replace(agent, settings=replace(agent.settings, price_per_byte=10), _parts={})
+    client, owner = connected(paid), owner_seed(OWNER)
+    client.shake_hands()
+    stored = signed(owner)
+    assert client.publish(stored)["message"] == "accepted"
+    unpaid, expired = signed(), signed(owner, tags=[("expiration", "1")])
+    for event in (stored, unpaid, expired, signed(owner, content="new"), {"event_id": stored.id}):
+        body = as_body(event) if isinstance(event, Event) else event
+        frame = str(messages.write(messages.publish(body), JSON))
+        (answer,) = map(messages.read, client._hand_over(frame))
+        assert answer.body["message"] == "expected a message inside noise"
+        assert answer.body["event_id"] == body["event_id"]
+
+
+def test_a_subscription_from_before_noise_goes_on_inside_it(agent: Agent) -> None:
+    """A client inside Noise takes no plain frame, and nobody else shall read its events."""
+    client, other = connected(agent), connected(agent, "other")
+
+    def subscribe() -> None:
+        for each in (client, other):
+            assert each.subscribe("early", {"kinds": [1]}) == [{"type": "ack", "sub_id": "early"}]
+
+    assert client.shake_hands(before=subscribe) == [{"type": "ack"}]
+    event = signed()
+    fan_out(agent, [event], AETHER)
+    (frame,) = connections_of(agent).take_frames("aether")
+    assert messages.read(frame).type is MessageType.NOISE
+    (body,) = client.read([frame])
+    assert body == {"type": "event", "sub_id": "early", "event": as_body(event)}
+    (plain,) = connections_of(agent).take_frames("other")
+    assert messages.read(plain).type is MessageType.EVENT
 
 
 def test_64_writers_and_five_uses(agent: Agent) -> None:

@@ -184,6 +184,26 @@ class TestRefused:
         assert kind == "CLOSED"
         assert live(client.agent, signed()) == []
 
+    @pytest.mark.parametrize(
+        "frame",
+        [
+            '["REQ","x",{"limit":1e999}]',
+            '["REQ","x",{"#t":["\\ud800"]}]',
+            '["CHANGES","x",{"#t":["\\ud800"]}]',
+            '["REQ","x",{}]'.ljust(1001),
+            '["REQ","x",{"aether":true,"y":1}]',
+            '["REQ","x",{"aether":true},{}]',
+        ],
+    )
+    def test_so_does_one_that_cannot_be_read(self, agent_with: AgentWith, frame: str) -> None:
+        client = Client(agent_with(max_message_length=1000))
+        client.send("REQ", "x", {})
+
+        ((kind, named, *_),) = client.send_frame(frame)
+
+        assert (kind, named) in (("CLOSED", "x"), ("CHANGES", "x"))
+        assert live(client.agent, signed()) == []
+
     def test_when_rate_limited_nothing_stays_open(self, engine, clock: Clock) -> None:
         # DynamoDB runs what goes side by side to its end, also when one part refuses.
         agent = make_agent(engine, clock, requests_per_second=1, request_burst=2)

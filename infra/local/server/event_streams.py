@@ -35,6 +35,8 @@ _MOST_EVENTS = 1000
 _MOST_CHARACTERS = 4_000_000
 # Characters of events in one write. Each stream whose client does not read holds one write.
 _MOST_AT_ONCE = 64 * 1024
+# Streams behind the tail that read the log at a time: they must not take all threads from others.
+_MOST_READING = 2
 # A client that takes longer to read one write is disconnected.
 _PATIENCE_SECONDS = 30.0
 
@@ -68,6 +70,7 @@ class EventStreams:
         self._new = asyncio.Event()
         self._moved = asyncio.Event()
         self._stopping = False
+        self._reading = asyncio.Semaphore(_MOST_READING)
         self._open: defaultdict[str, set[_Stream]] = defaultdict(set)
         self._follower = asyncio.create_task(self._follow())
 
@@ -131,7 +134,8 @@ class EventStreams:
                 frames.append(sse.position(end))
             if frames:
                 await _write(response, "".join(frames))
-            if position >= self._end:
+            # The stream may have to end since its last look.
+            if position >= self._end and not (self._stopping or stream.has_ended):
                 await self._wait_for_more(heartbeat)
             # Also if the log never rests: the look at the subscription prolongs its life.
             if now() >= heartbeat:
@@ -146,9 +150,10 @@ class EventStreams:
         """The matching events after a position, and how far the log was read."""
         if position >= self._start:
             return self._after_in_tail(filters, position)
-        batch = await self._workers.run(
-            lambda: read_log(self._agent, filters, position, _MOST_AT_ONCE)
-        )
+        async with self._reading:
+            batch = await self._workers.run(
+                lambda: read_log(self._agent, filters, position, _MOST_AT_ONCE)
+            )
         return (batch.events, batch.end) if batch is not None else ((), position)
 
     def _after_in_tail(

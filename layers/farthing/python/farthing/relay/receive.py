@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from farthing.context import Agent
 from farthing.nostr.feed import changes_error
 from farthing.nostr.messages import (
+    MAX_SUBSCRIPTION_ID,
     ClientMessage,
     InvalidMessage,
     Prefix,
@@ -24,6 +25,7 @@ from farthing.ports.meter import Metric
 from farthing.relay.caller import Caller, MarkedAether
 from farthing.relay.message_length import check_length
 from farthing.relay.refusals import note_refusal
+from farthing.store.subscriptions import request_order
 from farthing.store.table import Contended
 
 log = logging.getLogger("farthing")
@@ -61,9 +63,10 @@ def _receive(agent: Agent, caller: Caller, frame: str, verbs: Mapping[Verb, Answ
     try:
         message = parse_message(frame)
     except InvalidMessage as error:
+        _end_unread(agent, caller, refusable_message(frame))
         return _greeted(agent, caller, _unread(frame, f"{Prefix.INVALID}: {error}"))
     try:
-        check_length(agent.settings.max_message_length, frame)
+        _check_length(agent, caller, message)
         if message.verb not in verbs:
             raise Refused(Prefix.ERROR, f"{message.verb} is not served here")
         reply = verbs[message.verb](agent, caller, message)
@@ -81,6 +84,25 @@ def _receive(agent: Agent, caller: Caller, frame: str, verbs: Mapping[Verb, Answ
         agent.meter.count(Metric.INTERNAL_ERRORS)
         reply = _refusal(message, f"{Prefix.ERROR}: internal error, try again")
     return _greeted(agent, caller, reply)
+
+
+def _check_length(agent: Agent, caller: Caller, message: ClientMessage) -> None:
+    try:
+        check_length(agent.settings.max_message_length, message.frame)
+    except Refused:
+        _end_unread(agent, caller, message)
+        raise
+
+
+def _end_unread(agent: Agent, caller: Caller, message: ClientMessage | None) -> None:
+    """End the subscription that a refused request would replace. The refusal closes its id, and no
+    event may come after it."""
+    if message is None or message.verb not in (Verb.REQ, Verb.CHANGES):
+        return
+    named = message.parts[0] if message.parts else None
+    if isinstance(named, str) and 1 <= len(named) <= MAX_SUBSCRIPTION_ID:
+        order = request_order(caller.time_ms) + 1
+        agent.subscriptions.unsubscribe(caller.connection_id, named, order, agent.now)
 
 
 def refuse(agent: Agent, frame: str | bytes, refused: Refused, *, is_marked: bool) -> str | bytes:

@@ -8,6 +8,7 @@ each carries the order in which it was sent, and the later one wins.
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
@@ -19,9 +20,11 @@ from farthing.store.spaces import AETHER, NOSTR, E, Storable, Wanted
 from farthing.store.subscription_index import Index, StoredHints
 from farthing.store.table import (
     EXPIRES,
+    Add,
     ConditionFailed,
     Delete,
     Engine,
+    Equals,
     Item,
     Key,
     LessThan,
@@ -286,6 +289,18 @@ class Subscriptions(StoredHints):
         return Subscription(
             connection_id, subscription_id, item["o"], filters, feed, form, after=after
         )
+
+    def change_form(self, connection_id: str, form: str, *, but: str) -> None:
+        """From now on, the frames of a connection's subscriptions have this form. Those that have
+        no form, or the form `but`, stay as they are."""
+        keys = {each: _key(connection_id, each) for each in self.ids(connection_id)}
+        items = self._engine.get_many(Table.SESSIONS, keys.values())
+        for key, item in items.items():
+            if "f" not in item or item.get("m", but) == but:
+                continue
+            change = Add(Table.SESSIONS, *key, {}, {"m": form}, Equals("o", item["o"]))
+            with suppress(ConditionFailed):  # closed or replaced meanwhile
+                self._engine.write(change)
 
     def is_open(self, subscription: Subscription) -> bool:
         pk, sk = _key(subscription.connection_id, subscription.id)

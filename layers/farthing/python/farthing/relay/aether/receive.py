@@ -14,7 +14,7 @@ from farthing.nostr.messages import Prefix, Refused
 from farthing.ports.connections import NumberedFrame
 from farthing.ports.meter import Metric
 from farthing.relay.aether import handshake
-from farthing.relay.aether.channel import ID_PREFIX, Channel
+from farthing.relay.aether.channel import ID_PREFIX, NOSTR_FORM, Channel
 from farthing.relay.aether.publish import PaymentRequired, publish
 from farthing.relay.aether.subscribe import subscribe, unsubscribe
 from farthing.relay.caller import Caller
@@ -165,6 +165,7 @@ class _Answering:
                 return answer
             # The handshake has advanced, and this changes the form of the answer.
             self._channel = handshake.sealed_channel(connection, message)
+            self._agent.subscriptions.change_form(connection.id, self._channel.form, but=NOSTR_FORM)
             return messages.ack()
         inner = handshake.unseal(self._agent, connection, message)
         self._about = _subject_of(inner)
@@ -189,23 +190,31 @@ class _Answering:
 
     def _publish(self, message: Message, *, sealed: bool) -> Outgoing:
         caller = self._caller
+
+        def check() -> None:
+            self._check(caller.arrive(), sealed=sealed)
+
         if caller.is_hasty:
             caller.arrive()
-        done = publish(
-            self._agent, messages.parse_publish(message.body), ip=caller.ip,
-            beside=lambda: self._check(caller.arrive(), sealed=sealed),
-        )  # fmt: skip
+        try:
+            body = messages.parse_publish(message.body)
+            done = publish(self._agent, body, ip=caller.ip, beside=check)
+        except AetherError:
+            check()  # a plain message that must be sealed is refused as such, whatever it holds
+            raise
+        check()  # nothing was written for a duplicate
         return messages.ack(event_id=done.event_id, message=done.message)
 
     def _subscribe(self, message: Message, *, sealed: bool) -> Outgoing | None:
         agent, caller, channel = self._agent, self._caller, self._channel
+        # First, so that a refused message replaces no subscription.
+        self._check(caller.arrive(), sealed=sealed)
         wanted = messages.parse_subscribe(message.body, max_filters=agent.settings.max_filters)
         listens = subscribe(
             agent, caller, ID_PREFIX + wanted.sub_id, wanted.filters, form=channel.form,
             write=lambda json: channel.frame(
                 agent, caller.connection_id, messages.event(wanted.sub_id, json)
             ),
-            check=lambda connection: self._check(connection, sealed=sealed),
         )  # fmt: skip
         return messages.ack(sub_id=wanted.sub_id) if listens else None
 

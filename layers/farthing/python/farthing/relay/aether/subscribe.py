@@ -10,7 +10,6 @@ from farthing.ports.connections import Frame
 from farthing.relay.caller import Caller
 from farthing.relay.effort import Effort
 from farthing.relay.opening import Overtaken, check_room, save_subscription, send_stored
-from farthing.store.sessions import Connection
 from farthing.store.spaces import AETHER
 from farthing.store.subscriptions import (
     AETHER_EVENTS,
@@ -39,10 +38,8 @@ def subscribe(
     *,
     form: str,
     write: Write,
-    check: Callable[[Connection], None] = lambda _: None,
 ) -> bool:
-    """Send stored events, newest first. Returns whether the client is still connected. `check`
-    refuses a connection that may not subscribe in this form."""
+    """Send stored events, newest first. Returns whether the client is still connected."""
     settings = agent.settings
     check_values(agent, filters)
     limited = [each.with_limit(settings.default_limit, settings.max_limit) for each in filters]
@@ -53,8 +50,7 @@ def subscribe(
     )
     try:
         closed = InvalidMessage("closed by a message of the same millisecond")
-        connection, sizes = save_subscription(agent, caller, subscription, closed)
-        check(connection)
+        _, sizes = save_subscription(agent, caller, subscription, closed)
         check_room(agent, sizes)
         with effort:
             found = agent.kept(AETHER).reader.find_any(limited, allowance=effort.allowance)
