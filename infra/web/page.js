@@ -2,7 +2,6 @@
 // drawing of the routes are modules of their own, which are loaded when they are needed.
 
 import { Relay, aboutHowMany, element, isEvent, money, npub, parseKey, part, replaceText, showNpub, unitOf, when, wireCopyButtons } from './nostr.js'
-import { Names } from './names.js'
 
 const $ = (id) => document.getElementById(id)
 const named = document.body.dataset.relay.replace(/\/$/, '')
@@ -35,6 +34,7 @@ async function start() {
   for (const id of ['account', 'purse-nav']) $(id).hidden = false
   $('filter').hidden = false
   follow()
+  showNames().catch(() => {})
   const lookAgain = () => {
     if (document.hidden) return
     showRoutes().catch(() => {})
@@ -102,12 +102,18 @@ let paused = false
 const FIELDS = ['f-kind', 'f-tag', 'f-author']
 let newest = []
 
-const names = new Names(relay, (key) => {
-  for (const each of $('feed').querySelectorAll(`[data-author="${key}"]`)) each.replaceChildren(...shownAuthor(key))
-})
+let names = null
+
+async function showNames() {
+  const { Names } = await part(import('./names.js'))
+  names = new Names(relay, (key) => {
+    for (const each of $('feed').querySelectorAll(`[data-author="${key}"]`)) each.replaceChildren(...shownAuthor(key))
+  })
+  for (const each of $('feed').querySelectorAll('[data-author]')) names.of(each.dataset.author)
+}
 
 function shownAuthor(key) {
-  const [name, short] = [names.of(key), `${npub(key).slice(0, 12)}…`]
+  const [name, short] = [names?.of(key), `${npub(key).slice(0, 12)}…`]
   return name ? [element('bdi', {}, name), ` ${short}`] : [short]
 }
 
