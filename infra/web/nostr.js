@@ -111,6 +111,19 @@ export const when = (seconds) => {
   return date.toLocaleString(undefined, { ...year, month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' })
 }
 
+/** Ask the visitor's extension (NIP-07). Some reject with a text, or with nothing at all. */
+async function asked(method, ...parameters) {
+  try {
+    return await globalThis.nostr[method](...parameters)
+  } catch (reason) {
+    const why = typeof reason === 'string' ? reason : reason?.message
+    throw new Error(why || 'the extension has refused')
+  }
+}
+
+export const publicKey = () => asked('getPublicKey')
+export const signEvent = (unsigned) => asked('signEvent', unsigned)
+
 const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, '0')).join('')
 
 /** The Authorization header of a request that the extension signs (NIP-98). */
@@ -118,7 +131,7 @@ export async function authorization(url, method, body) {
   const tags = [['u', url], ['method', method]]
   if (body !== undefined) tags.push(['payload', hex(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(body)))])
   const unsigned = { kind: 27235, created_at: Math.floor(Date.now() / 1000), tags, content: '' }
-  const event = await globalThis.nostr.signEvent(unsigned)
+  const event = await signEvent(unsigned)
   return `Nostr ${btoa(unescape(encodeURIComponent(JSON.stringify(event))))}`
 }
 
@@ -230,7 +243,7 @@ export class Relay {
     if (!this.challenge) return
     const tags = [['relay', this.url], ['challenge', this.challenge]]
     const unsigned = { kind: 22242, created_at: Math.floor(Date.now() / 1000), tags, content: '' }
-    await this.publish(await globalThis.nostr.signEvent(unsigned), 'AUTH')
+    await this.publish(await signEvent(unsigned), 'AUTH')
   }
 
   receive(text) {

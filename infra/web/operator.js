@@ -1,6 +1,6 @@
 // The operator's console: figures from GET /v1/operator, rules by NIP-86, every request signed.
 
-import { confirmedButton, decimal, element, fillTable, money, npub, parseEventId, parseKey, showNpub, signedFetch, span, unitOf, units, when } from './nostr.js'
+import { confirmedButton, decimal, element, fillTable, money, npub, parseEventId, parseKey, publicKey, showNpub, signedFetch, span, unitOf, units, when } from './nostr.js'
 
 const $ = (id) => document.getElementById(id)
 const owner = document.body.dataset.pubkey
@@ -259,7 +259,7 @@ async function login() {
   $('login').disabled = true
   note.textContent = 'Waiting for the extension…'
   try {
-    const key = await globalThis.nostr.getPublicKey()
+    const key = await publicKey()
     if (key !== owner) throw new Error('this is not the owner’s key')
     supported = await manage('supportedmethods')
     const offered = RULES.filter((each) => supported.includes(each.add))

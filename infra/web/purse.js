@@ -1,7 +1,7 @@
 // The purse of the visitor's key: its balance, paying into it, writing from it, and the key's paid
 // subscriptions. The extension signs the visitor's requests.
 
-import { aboutHowMany, confirmedButton, element, fillTable, money, npub, part, signedFetch, span, unitOf, units, when } from './nostr.js'
+import { aboutHowMany, confirmedButton, element, fillTable, money, npub, part, publicKey, signEvent, signedFetch, span, unitOf, units, when } from './nostr.js'
 
 const $ = (id) => document.getElementById(id)
 const REFRESH_MILLISECONDS = 15_000
@@ -20,7 +20,7 @@ const readable = (amount) => money(amount, information.ilp.asset_code, informati
 
 export async function openPurse(connection, document_, price) {
   [relay, information, notePrice] = [connection, document_, price]
-  me = await globalThis.nostr.getPublicKey()
+  me = await publicKey()
   await relay.authenticate()
   await Promise.all([showPurse(), showSubscriptions()])
   $('packet-asset').textContent = unitOf(information.ilp.asset_code, information.ilp.asset_scale).name
@@ -181,7 +181,7 @@ async function post(submit) {
   note.textContent = 'Signing…'
   try {
     const unsigned = { kind: 1, created_at: Math.floor(Date.now() / 1000), tags: [], content: $('note').value }
-    const event = await globalThis.nostr.signEvent(unsigned)
+    const event = await signEvent(unsigned)
     await relay.publish(event)
     note.className = 'good'
     note.textContent = 'Stored.'

@@ -228,6 +228,26 @@ def test_somebody_without_an_extension_is_told(relay: RelayProcess, page: Any) -
     page.wait_for_selector("#login-note >> text=No Nostr extension")
 
 
+@pytest.mark.parametrize(
+    ("thrown", "told"),
+    [("'denied'", "denied"), ("undefined", "the extension has refused"), ("{}", "has refused")],
+)
+@pytest.mark.parametrize("path", ["/", "/operator"])
+def test_an_extension_that_refuses_is_told(
+    relay: RelayProcess, page: Any, path: str, thrown: str, told: str
+) -> None:
+    """Extensions reject with an error, with a text, or with nothing."""
+    page.add_init_script(f"window.nostr = {{ getPublicKey: async () => {{ throw {thrown} }} }}")
+    page.goto(f"{relay.http}{path}")
+    if path == "/":
+        page.wait_for_selector("#status.live")
+
+    page.click("#login")
+
+    expect(page.locator("#login-note, #gate-note")).to_contain_text(told)
+    expect(page.locator("#login")).to_be_enabled()
+
+
 def test_own_subscriptions_are_listed_and_ended(furnished: RelayProcess, page: Any) -> None:
     subscribe(furnished, VISITOR, "soon over")
     open_purse(furnished, page)
