@@ -222,6 +222,25 @@ def open_purse(relay: RelayProcess, page: Any, secret: bytes = VISITOR) -> None:
     page.wait_for_selector("#logged-in:not([hidden])")
 
 
+def test_the_qr_code_has_white_around_it_in_the_dark_too(
+    furnished: RelayProcess, page: Any
+) -> None:
+    """Four modules on each side, or cameras do not find it."""
+    page.emulate_media(color_scheme="dark")
+    open_purse(furnished, page)
+
+    border, module, colour = page.evaluate(
+        """(() => {
+            const qr = document.getElementById('qr')
+            const { borderLeftWidth: width, borderLeftColor: colour } = getComputedStyle(qr)
+            return [parseFloat(width), qr.clientWidth / qr.width, colour]
+        })()"""
+    )
+
+    assert border >= 4 * module
+    assert colour == "rgb(255, 255, 255)"
+
+
 def test_somebody_without_an_extension_is_told(relay: RelayProcess, page: Any) -> None:
     page.goto(relay.http)
     page.click("#login")
