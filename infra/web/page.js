@@ -175,11 +175,16 @@ function showWhetherEmpty() {
 
 const isEphemeral = ({ kind }) => kind >= 20_000 && kind < 30_000
 
-/** Take events off the page that the relay has no more: banned, deleted, replaced or expired ones. */
+let looking = false
+
+/** Take events off the page that the relay has no more: banned, deleted, replaced or expired ones. A look that
+ *  waits for the connection to come back puts off the next one. */
 async function dropRemoved() {
   const ids = newest.filter((event) => !isEphemeral(event)).map(({ id }) => id)
-  if (!ids.length) return
-  const kept = new Set((await relay.stored([{ ids, limit: ids.length }])).map((event) => event?.id))
+  if (looking || !ids.length) return
+  looking = true
+  const found = await relay.stored([{ ids, limit: ids.length }]).finally(() => { looking = false })
+  const kept = new Set(found.map((event) => event?.id))
   const removed = new Set(ids.filter((id) => !kept.has(id)))
   if (!removed.size) return
   newest = newest.filter(({ id }) => !removed.has(id))

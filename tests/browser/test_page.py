@@ -157,6 +157,35 @@ def test_a_relay_that_sends_anything_at_all_does_no_harm(relay: RelayProcess, pa
     assert len(longest) < 2_200
 
 
+def test_a_page_that_gets_no_answer_asks_once_what_is_still_stored(
+    relay: RelayProcess, page: Any
+) -> None:
+    publish(relay, "there before and after")
+    asked: list[str] = []
+
+    def pass_on(socket: Any) -> None:
+        server = socket.connect_to_server()
+
+        def send(text: str) -> None:
+            verb, _, *filters = json.loads(text)
+            if verb == "REQ" and "ids" in filters[0]:
+                asked.append(text)
+            else:
+                server.send(text)
+
+        socket.on_message(send)
+
+    page.route_web_socket(lambda url: url.rstrip("/") == relay.url, pass_on)
+    page.clock.install()
+    page.goto(relay.http)
+    page.wait_for_selector("#feed >> text=there before and after")
+
+    for _ in range(5):
+        page.clock.run_for(61_000)
+
+    assert len(asked) <= 1, "without an answer nothing more is asked"
+
+
 def test_an_author_is_shown_by_name_beside_the_key(relay: RelayProcess, page: Any) -> None:
     ann = Author()
     profile = ann.event(json.dumps({"name": "Ann \u202e<b>Example</b> " + "long " * 20}), kind=0)
