@@ -113,6 +113,8 @@ def security_headers(relay_url: str) -> dict[str, str]:
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
         "Cross-Origin-Opener-Policy": "same-origin",
+        # Pages of others may load pay.js from here.
+        "Access-Control-Allow-Origin": "*",
     }
 
 
