@@ -1,13 +1,9 @@
 // The page at `/`: information about the relay, prices and the live feed. The visitor's purse and the
 // drawing of the routes are modules of their own, which are loaded when they are needed.
 
-import { Relay, aboutHowMany, element, isEvent, money, npub, parseKey, part, replaceText, showNpub, unitOf, when, wireCopyButtons } from './nostr.js'
+import { Relay, aboutHowMany, element, isEvent, money, named, npub, parseKey, part, relayUrl, replaceText, showNpub, unitOf, when, wireCopyButtons } from './nostr.js'
 
 const $ = (id) => document.getElementById(id)
-const named = document.body.dataset.relay.replace(/\/$/, '')
-const here = location.origin.replace(/^http/, 'ws')
-// A relay without a public URL names itself by an address that only its own machine can reach.
-const relayUrl = /^ws:\/\/(127\.|localhost[:/]|\[::1\])/.test(`${named}/`) ? here : named
 const MOST_SHOWN = 100
 const MOST_CHARACTERS = 2000
 const IMAGE = /^https:\/\/\S+\.(?:png|jpe?g|gif|webp|avif)(?:\?\S*)?$/i

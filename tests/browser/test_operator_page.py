@@ -1,5 +1,6 @@
 """The operator's console in a real browser."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from farthing.nostr.nip19 import Npub, encode
 from tests.browser.conftest import ALICE, OWNER, VISITOR, log_in_as, serious_findings, sync_api
 from tests.browser.scenery import publish, publish_as, run, subscribe
 from tests.e2e.authors import Author
-from tests.e2e.paying import http, pay, payment_for
+from tests.e2e.paying import free_port, http, pay, payment_for
 from tests.e2e.relay_process import RelayProcess
 from tests.e2e.stores import exported_ids
 
@@ -30,6 +31,31 @@ def test_it_shows_peers_and_figures_to_the_owner(relay: RelayProcess, page: Any)
 
     assert "local" in page.inner_text("#peers")
     assert "revenue since the start" in page.inner_text("#tiles")
+
+
+def test_the_console_is_opened_through_a_tunnel(tmp_path: Path, page: Any) -> None:
+    """At another address than the public one, for which requests are signed."""
+    relay = RelayProcess(
+        tmp_path / "data", port=free_port(), secret_key=OWNER.hex(),
+        relay_url="wss://relay.example",
+    ).start()  # fmt: skip
+    try:
+        open_console(relay, page)
+        page.fill("#p-text", "By tunnel")
+        page.click("#profile button")
+        done(page, "Change: done.")
+    finally:
+        relay.stop()
+
+
+def test_without_tls_the_console_says_what_is_missing(relay: RelayProcess, page: Any) -> None:
+    page.add_init_script("Object.defineProperty(crypto, 'subtle', { value: undefined })")
+    log_in_as(page, OWNER)
+    page.goto(f"{relay.http}/operator")
+
+    page.click("#login")
+
+    page.wait_for_selector("#gate-note >> text=open this page by https")
 
 
 def test_nobody_else_gets_in(relay: RelayProcess, page: Any) -> None:
