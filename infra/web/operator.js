@@ -119,6 +119,7 @@ function showFigures() {
 function peerRow(peer) {
   const limit = (name, about, inherited) => element('input', {
     size: 12, inputmode: 'decimal', 'aria-label': `${about} ${peer.id}`, value: plain(peer[name]), placeholder: plain(inherited),
+    onkeydown: ({ key }) => { if (key === 'Enter') save() },
   })
   const balance = limit('max_balance', 'The most that may be owed by', state.limits.max_balance)
   const packet = limit('max_packet', 'The largest packet of', state.limits.max_packet)

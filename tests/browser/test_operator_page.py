@@ -161,6 +161,17 @@ def test_a_peers_limits_are_changed_and_it_is_stopped(furnished: RelayProcess, p
     done(page, "Start bob: done.")
 
 
+def test_enter_saves_a_limit(furnished: RelayProcess, page: Any) -> None:
+    open_console(furnished, page)
+    limit = row_of(page, "peers", "carol").locator("input").first
+
+    limit.fill("1.25")
+    limit.press("Enter")
+
+    done(page, "Limits of carol: done.")
+    assert "1250000000" in run(furnished, "peers", "show", "carol")
+
+
 def test_a_limit_that_is_no_amount_is_refused(furnished: RelayProcess, page: Any) -> None:
     open_console(furnished, page)
     row = row_of(page, "peers", "carol")
