@@ -264,8 +264,8 @@ async function login() {
   try {
     const { openPurse } = await part(import('./purse.js'))
     const { price } = await priceOf('x'.repeat(NOTE_CHARACTERS))
-    await openPurse(relay, information, price)
-    showPriceOf($('note'), $('note-price'), $('note-price-more'))
+    const me = await openPurse(relay, information, price)
+    if (me !== information.pubkey) showPriceOf($('note'), $('note-price'), $('note-price-more'))
     $('logged-out').hidden = true
     $('logged-in').hidden = false
     $('purse-title').focus()

@@ -18,6 +18,7 @@ let notePrice = 0n
 
 const readable = (amount) => money(amount, information.ilp.asset_code, information.ilp.asset_scale)
 
+/** Show the purse of the extension's key, and return the key. */
 export async function openPurse(connection, document_, price) {
   [relay, information, notePrice] = [connection, document_, price]
   me = await publicKey()
@@ -27,6 +28,7 @@ export async function openPurse(connection, document_, price) {
   setInterval(() => {
     if (!document.hidden) Promise.all([showPurse(), showSubscriptions()]).catch(() => {})
   }, REFRESH_MILLISECONDS)
+  return me
 }
 
 async function showPurse() {
@@ -55,6 +57,7 @@ async function showPurse() {
 
 function worth(left) {
   if (!notePrice) return ''
+  if (me === information.pubkey) return 'you are the owner: what you write here is free'
   return left < notePrice ? 'not enough for a note: fill it below' : `enough for some ${aboutHowMany(left, notePrice)} short notes`
 }
 

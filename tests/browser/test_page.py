@@ -8,7 +8,7 @@ import pytest
 from farthing.ilp.packet import Fulfill
 from farthing.nostr.events import public_key_of
 from farthing.nostr.nip19 import Npub, encode
-from tests.browser.conftest import ALICE, VISITOR, log_in_as, serious_findings, sync_api
+from tests.browser.conftest import ALICE, OWNER, VISITOR, log_in_as, serious_findings, sync_api
 from tests.browser.scenery import publish, run, subscribe
 from tests.e2e.authors import Author
 from tests.e2e.paying import http, pay, payment_for, token_of
@@ -249,6 +249,17 @@ def open_purse(relay: RelayProcess, page: Any, secret: bytes = VISITOR) -> None:
     page.wait_for_selector("#status.live")
     page.click("#login")
     page.wait_for_selector("#logged-in:not([hidden])")
+
+
+def test_the_owner_is_not_told_to_fill_a_purse(relay: RelayProcess, page: Any) -> None:
+    open_purse(relay, page, OWNER)
+    assert page.inner_text("#left-more") == "you are the owner: what you write here is free"
+    assert page.inner_text("#note-price") == ""
+
+    page.fill("#note", "by the owner")
+    page.click("#post button")
+
+    page.wait_for_selector("#post-note.good")
 
 
 def test_the_qr_code_has_white_around_it_in_the_dark_too(
