@@ -12,6 +12,11 @@ const CODES = {
   T05: 'too many packets', T99: 'the receiver’s own reason, for now', R00: 'expired', R01: 'amount too small to forward',
   R02: 'not enough time left to forward', R99: 'the receiver’s own reason, for this amount or time', Other: 'codes that ILPv4 does not know',
 }
+const KINDS = {
+  0: 'profile', 1: 'note', 3: 'follow list', 4: 'direct message', 5: 'deletion', 6: 'repost', 7: 'reaction', 62: 'request to vanish',
+  1059: 'gift wrap', 1984: 'report', 9735: 'zap receipt', 10002: 'relay list', 10032: 'ILP address and prices', 10033: 'routes',
+  30023: 'article',
+}
 const readKind = (typed) => (/^\d{1,5}$/.test(typed) ? Number(typed) : null)
 // The kinds of rules: methods that add, list and remove them, and how to type a value.
 const RULES = [
@@ -111,7 +116,7 @@ function showFigures() {
   const trouble = state.figures?.trouble ? ` ${state.figures.trouble}.` : ''
   const read = !state.alone && state.figures?.read_at ? ` Figures of ${state.figures.source}, ${when(state.figures.read_at)}.` : ''
   $('as-of').textContent = `As of ${new Date(state.time * 1000).toLocaleTimeString()}.${read}${trouble}`
-  fillTable('kinds', state.events.recent.map((row) => [String(row.kind), many(row.events), many(row.bytes)]), 'No events yet.')
+  fillTable('kinds', state.events.recent.map((row) => [String(row.kind), KINDS[row.kind] ?? '', many(row.events), many(row.bytes)]), 'No events yet.')
   const refused = Object.entries(found).filter(([name]) => name.startsWith('PacketsRejected.')).map(([name, number]) => [name.split('.')[1], number])
   fillTable('refusals', refused.map(([code, number]) => [code, CODES[code] ?? '', many(number)]), `None ${since}.`)
 }

@@ -132,7 +132,7 @@ def test_every_section_tells_what_there_is(furnished: RelayProcess, page: Any) -
 
     tiles = page.inner_text("#tiles")
     assert all(each in tiles for each in ("connections", "revenue", "reports to look at"))
-    assert "1984" in page.inner_text("#kinds")
+    assert row_of(page, "kinds", "1984").inner_text().split()[:2] == ["1984", "report"]
     assert "amount below the price" in row_of(page, "refusals", "F04").inner_text()
     assert "1 stored, 1 due, 1 failed" in page.inner_text("#broadcasts")
     assert "not on the list of this relay" in page.inner_text("#broadcasts")
