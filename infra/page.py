@@ -50,6 +50,14 @@ class PageBucket(Construct):
                     )
                 ]
             ),
+            # Pages of others may load pay.js from here.
+            cors_behavior=cloudfront.ResponseHeadersCorsBehavior(
+                access_control_allow_credentials=False,
+                access_control_allow_headers=["*"],
+                access_control_allow_methods=["GET", "HEAD"],
+                access_control_allow_origins=["*"],
+                origin_override=False,
+            ),
             security_headers_behavior=cloudfront.ResponseSecurityHeadersBehavior(
                 content_security_policy=cloudfront.ResponseHeadersContentSecurityPolicy(
                     content_security_policy=pages.content_security_policy("wss:"), override=False

@@ -129,7 +129,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def fail(error: BaseException | str) -> int:
     """Say in one line what is wrong."""
-    print(f"farthing: {plain(str(error)) or type(error).__name__}", file=sys.stderr)
+    text = str(error)
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        text = f"{error.filename}: {error.strerror}"
+    print(f"farthing: {plain(text) or type(error).__name__}", file=sys.stderr)
     return 1
 
 

@@ -57,6 +57,12 @@ export const parseKey = (text) => parse32(text, 'npub')
 /** The event id in text that a person has typed, or null. */
 export const parseEventId = (text) => parse32(text, 'note')
 
+/** The relay's URL, as it names itself. */
+export const named = document.body.dataset.relay.replace(/\/$/, '')
+const here = location.origin.replace(/^http/, 'ws')
+/** The URL that is used: a relay without a public one names an address that only its own machine can reach. */
+export const relayUrl = /^ws:\/\/(127\.|localhost[:/]|\[::1\])/.test(`${named}/`) ? here : named
+
 const SIGNS = { USD: '$', EUR: '€', GBP: '£' }
 
 /** The unit in which amounts of an asset are shown and typed, with its number of decimals. */
@@ -111,14 +117,28 @@ export const when = (seconds) => {
   return date.toLocaleString(undefined, { ...year, month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' })
 }
 
+/** Ask the visitor's extension (NIP-07). Some reject with a text, or with nothing at all. */
+async function asked(method, ...parameters) {
+  try {
+    return await globalThis.nostr[method](...parameters)
+  } catch (reason) {
+    const why = typeof reason === 'string' ? reason : reason?.message
+    throw new Error(why || 'the extension has refused')
+  }
+}
+
+export const publicKey = () => asked('getPublicKey')
+export const signEvent = (unsigned) => asked('signEvent', unsigned)
+
 const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, '0')).join('')
 
 /** The Authorization header of a request that the extension signs (NIP-98). */
 export async function authorization(url, method, body) {
   const tags = [['u', url], ['method', method]]
+  if (body !== undefined && !crypto.subtle) throw new Error('open this page by https: without it the browser cannot sign requests')
   if (body !== undefined) tags.push(['payload', hex(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(body)))])
   const unsigned = { kind: 27235, created_at: Math.floor(Date.now() / 1000), tags, content: '' }
-  const event = await globalThis.nostr.signEvent(unsigned)
+  const event = await signEvent(unsigned)
   return `Nostr ${btoa(unescape(encodeURIComponent(JSON.stringify(event))))}`
 }
 
@@ -134,12 +154,13 @@ async function readingAuthorization(url) {
   return header
 }
 
-/** Send a request that the extension signs. Returns the answer as JSON, or throws a readable Error. */
+/** Send a request that the extension signs for the relay's own URL, which may not be the one of this page: an
+ *  operator may come through a tunnel. Returns the answer as JSON, or throws a readable Error. */
 export async function signedFetch(path, { method = 'GET', body, type = 'application/json' } = {}) {
-  const url = new URL(path, location.origin).href
+  const url = new URL(path, relayUrl.replace(/^ws/, 'http')).href
   const headers = { Authorization: method === 'GET' ? await readingAuthorization(url) : await authorization(url, method, body) }
   if (body !== undefined) headers['Content-Type'] = type
-  const response = await fetch(url, { method, headers, body, redirect: 'error', cache: 'no-store' })
+  const response = await fetch(new URL(path, location.origin), { method, headers, body, redirect: 'error', cache: 'no-store' })
     .catch(() => { throw new Error('the relay does not answer') })
   const answer = await response.json().catch(() => ({}))
   if (!response.ok) throw new Error(answer.detail || `the relay answered ${response.status}`)
@@ -230,7 +251,7 @@ export class Relay {
     if (!this.challenge) return
     const tags = [['relay', this.url], ['challenge', this.challenge]]
     const unsigned = { kind: 22242, created_at: Math.floor(Date.now() / 1000), tags, content: '' }
-    await this.publish(await globalThis.nostr.signEvent(unsigned), 'AUTH')
+    await this.publish(await signEvent(unsigned), 'AUTH')
   }
 
   receive(text) {

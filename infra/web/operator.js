@@ -1,6 +1,6 @@
 // The operator's console: figures from GET /v1/operator, rules by NIP-86, every request signed.
 
-import { confirmedButton, decimal, element, fillTable, money, npub, parseEventId, parseKey, showNpub, signedFetch, span, unitOf, units, when } from './nostr.js'
+import { confirmedButton, decimal, element, fillTable, money, npub, parseEventId, parseKey, publicKey, showNpub, signedFetch, span, unitOf, units, when } from './nostr.js'
 
 const $ = (id) => document.getElementById(id)
 const owner = document.body.dataset.pubkey
@@ -11,6 +11,11 @@ const CODES = {
   T00: 'internal error', T01: 'next hop does not answer', T02: 'next hop is busy', T03: 'connector is busy', T04: 'credit is used up',
   T05: 'too many packets', T99: 'the receiver’s own reason, for now', R00: 'expired', R01: 'amount too small to forward',
   R02: 'not enough time left to forward', R99: 'the receiver’s own reason, for this amount or time', Other: 'codes that ILPv4 does not know',
+}
+const KINDS = {
+  0: 'profile', 1: 'note', 3: 'follow list', 4: 'direct message', 5: 'deletion', 6: 'repost', 7: 'reaction', 62: 'request to vanish',
+  1059: 'gift wrap', 1984: 'report', 9735: 'zap receipt', 10002: 'relay list', 10032: 'ILP address and prices', 10033: 'routes',
+  30023: 'article',
 }
 const readKind = (typed) => (/^\d{1,5}$/.test(typed) ? Number(typed) : null)
 // The kinds of rules: methods that add, list and remove them, and how to type a value.
@@ -111,7 +116,7 @@ function showFigures() {
   const trouble = state.figures?.trouble ? ` ${state.figures.trouble}.` : ''
   const read = !state.alone && state.figures?.read_at ? ` Figures of ${state.figures.source}, ${when(state.figures.read_at)}.` : ''
   $('as-of').textContent = `As of ${new Date(state.time * 1000).toLocaleTimeString()}.${read}${trouble}`
-  fillTable('kinds', state.events.recent.map((row) => [String(row.kind), many(row.events), many(row.bytes)]), 'No events yet.')
+  fillTable('kinds', state.events.recent.map((row) => [String(row.kind), KINDS[row.kind] ?? '', many(row.events), many(row.bytes)]), 'No events yet.')
   const refused = Object.entries(found).filter(([name]) => name.startsWith('PacketsRejected.')).map(([name, number]) => [name.split('.')[1], number])
   fillTable('refusals', refused.map(([code, number]) => [code, CODES[code] ?? '', many(number)]), `None ${since}.`)
 }
@@ -119,6 +124,7 @@ function showFigures() {
 function peerRow(peer) {
   const limit = (name, about, inherited) => element('input', {
     size: 12, inputmode: 'decimal', 'aria-label': `${about} ${peer.id}`, value: plain(peer[name]), placeholder: plain(inherited),
+    onkeydown: ({ key }) => { if (key === 'Enter') save() },
   })
   const balance = limit('max_balance', 'The most that may be owed by', state.limits.max_balance)
   const packet = limit('max_packet', 'The largest packet of', state.limits.max_packet)
@@ -259,7 +265,7 @@ async function login() {
   $('login').disabled = true
   note.textContent = 'Waiting for the extension…'
   try {
-    const key = await globalThis.nostr.getPublicKey()
+    const key = await publicKey()
     if (key !== owner) throw new Error('this is not the owner’s key')
     supported = await manage('supportedmethods')
     const offered = RULES.filter((each) => supported.includes(each.add))

@@ -1,14 +1,9 @@
 // The page at `/`: information about the relay, prices and the live feed. The visitor's purse and the
 // drawing of the routes are modules of their own, which are loaded when they are needed.
 
-import { Relay, aboutHowMany, element, isEvent, money, npub, parseKey, part, replaceText, showNpub, unitOf, when, wireCopyButtons } from './nostr.js'
-import { Names } from './names.js'
+import { Relay, aboutHowMany, element, isEvent, money, named, npub, parseKey, part, relayUrl, replaceText, showNpub, unitOf, when, wireCopyButtons } from './nostr.js'
 
 const $ = (id) => document.getElementById(id)
-const named = document.body.dataset.relay.replace(/\/$/, '')
-const here = location.origin.replace(/^http/, 'ws')
-// A relay without a public URL names itself by an address that only its own machine can reach.
-const relayUrl = /^ws:\/\/(127\.|localhost[:/]|\[::1\])/.test(`${named}/`) ? here : named
 const MOST_SHOWN = 100
 const MOST_CHARACTERS = 2000
 const IMAGE = /^https:\/\/\S+\.(?:png|jpe?g|gif|webp|avif)(?:\?\S*)?$/i
@@ -35,6 +30,7 @@ async function start() {
   for (const id of ['account', 'purse-nav']) $(id).hidden = false
   $('filter').hidden = false
   follow()
+  showNames().catch(() => {})
   const lookAgain = () => {
     if (document.hidden) return
     showRoutes().catch(() => {})
@@ -102,12 +98,18 @@ let paused = false
 const FIELDS = ['f-kind', 'f-tag', 'f-author']
 let newest = []
 
-const names = new Names(relay, (key) => {
-  for (const each of $('feed').querySelectorAll(`[data-author="${key}"]`)) each.replaceChildren(...shownAuthor(key))
-})
+let names = null
+
+async function showNames() {
+  const { Names } = await part(import('./names.js'))
+  names = new Names(relay, (key) => {
+    for (const each of $('feed').querySelectorAll(`[data-author="${key}"]`)) each.replaceChildren(...shownAuthor(key))
+  })
+  for (const each of $('feed').querySelectorAll('[data-author]')) names.of(each.dataset.author)
+}
 
 function shownAuthor(key) {
-  const [name, short] = [names.of(key), `${npub(key).slice(0, 12)}…`]
+  const [name, short] = [names?.of(key), `${npub(key).slice(0, 12)}…`]
   return name ? [element('bdi', {}, name), ` ${short}`] : [short]
 }
 
@@ -169,11 +171,16 @@ function showWhetherEmpty() {
 
 const isEphemeral = ({ kind }) => kind >= 20_000 && kind < 30_000
 
-/** Take events off the page that the relay has no more: banned, deleted, replaced or expired ones. */
+let looking = false
+
+/** Take events off the page that the relay has no more: banned, deleted, replaced or expired ones. A look that
+ *  waits for the connection to come back puts off the next one. */
 async function dropRemoved() {
   const ids = newest.filter((event) => !isEphemeral(event)).map(({ id }) => id)
-  if (!ids.length) return
-  const kept = new Set((await relay.stored([{ ids, limit: ids.length }])).map((event) => event?.id))
+  if (looking || !ids.length) return
+  looking = true
+  const found = await relay.stored([{ ids, limit: ids.length }]).finally(() => { looking = false })
+  const kept = new Set(found.map((event) => event?.id))
   const removed = new Set(ids.filter((id) => !kept.has(id)))
   if (!removed.size) return
   newest = newest.filter(({ id }) => !removed.has(id))
@@ -257,8 +264,8 @@ async function login() {
   try {
     const { openPurse } = await part(import('./purse.js'))
     const { price } = await priceOf('x'.repeat(NOTE_CHARACTERS))
-    await openPurse(relay, information, price)
-    showPriceOf($('note'), $('note-price'), $('note-price-more'))
+    const me = await openPurse(relay, information, price)
+    if (me !== information.pubkey) showPriceOf($('note'), $('note-price'), $('note-price-more'))
     $('logged-out').hidden = true
     $('logged-in').hidden = false
     $('purse-title').focus()

@@ -113,6 +113,8 @@ def security_headers(relay_url: str) -> dict[str, str]:
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
         "Cross-Origin-Opener-Policy": "same-origin",
+        # Pages of others may load pay.js from here.
+        "Access-Control-Allow-Origin": "*",
     }
 
 
@@ -129,6 +131,17 @@ def facts(settings: Settings, *, searches: bool = False) -> dict[str, str]:
         "speaks": _speaks(settings),
         "nips": ", ".join(map(str, supported_nips(settings, searches=searches))),
         "price": price_in_words(settings),
+        "purse": (
+            "Writing needs no money here. A purse pays for subscriptions."
+            if settings.is_free
+            else "Pay in advance, then write with any Nostr client."
+        ),
+        "client": (
+            "Add this relay, and write:"
+            if settings.is_free
+            else "Add this relay. When your client logs in (NIP-42), what you write is paid from"
+            " your purse:"
+        ),
         "version": __version__,
         "assets": VERSION,
     }
@@ -163,12 +176,13 @@ def price_in_words(settings: Settings) -> str:
     price = tariff.price(1, _NOTE_BYTES)
     note = readable(price, tariff.asset_code, tariff.asset_scale) + _how_many(tariff, price)
     byte = readable(tariff.per_byte, tariff.asset_code, tariff.asset_scale)
+    by_size = f"A byte costs {byte}." if tariff.per_byte else "Other kinds are free."
     flat = [
         f"kind {kind}: {readable(price, tariff.asset_code, tariff.asset_scale)}"
         for kind, price in sorted(tariff.kinds.items())
     ]
     by_kind = f" Flat prices: {', '.join(flat)}." if flat else ""
-    return f"A short note costs about {note}. A byte costs {byte}.{by_kind}"
+    return f"A short note costs about {note}. {by_size}{by_kind}"
 
 
 def _how_many(tariff: Tariff, price: int) -> str:

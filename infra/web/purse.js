@@ -1,7 +1,7 @@
 // The purse of the visitor's key: its balance, paying into it, writing from it, and the key's paid
 // subscriptions. The extension signs the visitor's requests.
 
-import { aboutHowMany, confirmedButton, element, fillTable, money, npub, part, signedFetch, span, unitOf, units, when } from './nostr.js'
+import { aboutHowMany, confirmedButton, element, fillTable, money, npub, part, publicKey, signEvent, signedFetch, span, unitOf, units, when } from './nostr.js'
 
 const $ = (id) => document.getElementById(id)
 const REFRESH_MILLISECONDS = 15_000
@@ -18,15 +18,17 @@ let notePrice = 0n
 
 const readable = (amount) => money(amount, information.ilp.asset_code, information.ilp.asset_scale)
 
+/** Show the purse of the extension's key, and return the key. */
 export async function openPurse(connection, document_, price) {
   [relay, information, notePrice] = [connection, document_, price]
-  me = await globalThis.nostr.getPublicKey()
+  me = await publicKey()
   await relay.authenticate()
   await Promise.all([showPurse(), showSubscriptions()])
   $('packet-asset').textContent = unitOf(information.ilp.asset_code, information.ilp.asset_scale).name
   setInterval(() => {
     if (!document.hidden) Promise.all([showPurse(), showSubscriptions()]).catch(() => {})
   }, REFRESH_MILLISECONDS)
+  return me
 }
 
 async function showPurse() {
@@ -55,6 +57,7 @@ async function showPurse() {
 
 function worth(left) {
   if (!notePrice) return ''
+  if (me === information.pubkey) return 'you are the owner: what you write here is free'
   return left < notePrice ? 'not enough for a note: fill it below' : `enough for some ${aboutHowMany(left, notePrice)} short notes`
 }
 
@@ -181,7 +184,7 @@ async function post(submit) {
   note.textContent = 'Signing…'
   try {
     const unsigned = { kind: 1, created_at: Math.floor(Date.now() / 1000), tags: [], content: $('note').value }
-    const event = await globalThis.nostr.signEvent(unsigned)
+    const event = await signEvent(unsigned)
     await relay.publish(event)
     note.className = 'good'
     note.textContent = 'Stored.'

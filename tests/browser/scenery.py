@@ -2,6 +2,7 @@
 broadcasts, refusals. For pictures of the pages, and for tests of what they show."""
 
 import asyncio
+import json
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -28,11 +29,12 @@ ROUTES = (
     ("bob", "bob", 100, 1), ("carol", "carol", 40, 1), ("eve", "bob", 180, 2),
     ("frank", "bob", 210, 2), ("grace", "carol", 160, 2), ("heidi", "carol", 350, 3),
 )  # fmt: skip
+# Notes, and the names of their authors; one has none.
 NOTES = (
-    "A farthing was the smallest coin. Here it buys one stored event.",
-    "Spam costs what any other note costs.",
-    "The follow graph is the payment routing graph.",
-    "A picture of the sea:\nhttps://images.example/sea.jpg",
+    ("A farthing was the smallest coin. Here it buys one stored event.", "Ada"),
+    ("Spam costs what any other note costs.", ""),
+    ("The follow graph is the payment routing graph.", "Grace"),
+    ("A picture of the sea:\nhttps://images.example/sea.jpg", "Henry"),
 )
 
 
@@ -41,6 +43,14 @@ def publish(relay: RelayProcess, content: str, author: Author | None = None) -> 
     event = author.event(content)
     assert isinstance(pay(relay, payment_for(relay, author, event)), Fulfill)
     return event
+
+
+def named(relay: RelayProcess, name: str) -> Author:
+    author = Author()
+    if name:
+        profile = author.event(json.dumps({"name": name}), kind=0)
+        assert isinstance(pay(relay, payment_for(relay, author, profile)), Fulfill)
+    return author
 
 
 def run(relay: RelayProcess, *arguments: str) -> str:
@@ -119,7 +129,7 @@ def broadcast(relay: RelayProcess, event_id: str) -> None:
 
 
 def furnish(relay: RelayProcess, visitor: bytes) -> None:
-    events = [publish(relay, note) for note in NOTES]
+    events = [publish(relay, note, named(relay, name)) for note, name in NOTES]
     draw_routes(relay)
     key = public_key_of(visitor)
     run(relay, "purse", "fill", key, "5000000")

@@ -1,5 +1,6 @@
 """The operator's console in a real browser."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from farthing.nostr.nip19 import Npub, encode
 from tests.browser.conftest import ALICE, OWNER, VISITOR, log_in_as, serious_findings, sync_api
 from tests.browser.scenery import publish, publish_as, run, subscribe
 from tests.e2e.authors import Author
-from tests.e2e.paying import http, pay, payment_for
+from tests.e2e.paying import free_port, http, pay, payment_for
 from tests.e2e.relay_process import RelayProcess
 from tests.e2e.stores import exported_ids
 
@@ -30,6 +31,31 @@ def test_it_shows_peers_and_figures_to_the_owner(relay: RelayProcess, page: Any)
 
     assert "local" in page.inner_text("#peers")
     assert "revenue since the start" in page.inner_text("#tiles")
+
+
+def test_the_console_is_opened_through_a_tunnel(tmp_path: Path, page: Any) -> None:
+    """At another address than the public one, for which requests are signed."""
+    relay = RelayProcess(
+        tmp_path / "data", port=free_port(), secret_key=OWNER.hex(),
+        relay_url="wss://relay.example",
+    ).start()  # fmt: skip
+    try:
+        open_console(relay, page)
+        page.fill("#p-text", "By tunnel")
+        page.click("#profile button")
+        done(page, "Change: done.")
+    finally:
+        relay.stop()
+
+
+def test_without_tls_the_console_says_what_is_missing(relay: RelayProcess, page: Any) -> None:
+    page.add_init_script("Object.defineProperty(crypto, 'subtle', { value: undefined })")
+    log_in_as(page, OWNER)
+    page.goto(f"{relay.http}/operator")
+
+    page.click("#login")
+
+    page.wait_for_selector("#gate-note >> text=open this page by https")
 
 
 def test_nobody_else_gets_in(relay: RelayProcess, page: Any) -> None:
@@ -106,7 +132,7 @@ def test_every_section_tells_what_there_is(furnished: RelayProcess, page: Any) -
 
     tiles = page.inner_text("#tiles")
     assert all(each in tiles for each in ("connections", "revenue", "reports to look at"))
-    assert "1984" in page.inner_text("#kinds")
+    assert row_of(page, "kinds", "1984").inner_text().split()[:2] == ["1984", "report"]
     assert "amount below the price" in row_of(page, "refusals", "F04").inner_text()
     assert "1 stored, 1 due, 1 failed" in page.inner_text("#broadcasts")
     assert "not on the list of this relay" in page.inner_text("#broadcasts")
@@ -133,6 +159,17 @@ def test_a_peers_limits_are_changed_and_it_is_stopped(furnished: RelayProcess, p
     assert "(stopped)" in row_of(page, "peers", "bob").inner_text()
     row_of(page, "peers", "bob").get_by_role("button", name="Start").click()
     done(page, "Start bob: done.")
+
+
+def test_enter_saves_a_limit(furnished: RelayProcess, page: Any) -> None:
+    open_console(furnished, page)
+    limit = row_of(page, "peers", "carol").locator("input").first
+
+    limit.fill("1.25")
+    limit.press("Enter")
+
+    done(page, "Limits of carol: done.")
+    assert "1250000000" in run(furnished, "peers", "show", "carol")
 
 
 def test_a_limit_that_is_no_amount_is_refused(furnished: RelayProcess, page: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from farthing.ilp.packet import Fulfill
 from farthing.nostr.events import public_key_of
 from farthing.nostr.nip19 import Npub, encode
-from tests.browser.conftest import ALICE, VISITOR, log_in_as, serious_findings, sync_api
+from tests.browser.conftest import ALICE, OWNER, VISITOR, log_in_as, serious_findings, sync_api
 from tests.browser.scenery import publish, run, subscribe
 from tests.e2e.authors import Author
 from tests.e2e.paying import http, pay, payment_for, token_of
@@ -157,6 +157,35 @@ def test_a_relay_that_sends_anything_at_all_does_no_harm(relay: RelayProcess, pa
     assert len(longest) < 2_200
 
 
+def test_a_page_that_gets_no_answer_asks_once_what_is_still_stored(
+    relay: RelayProcess, page: Any
+) -> None:
+    publish(relay, "there before and after")
+    asked: list[str] = []
+
+    def pass_on(socket: Any) -> None:
+        server = socket.connect_to_server()
+
+        def send(text: str) -> None:
+            verb, _, *filters = json.loads(text)
+            if verb == "REQ" and "ids" in filters[0]:
+                asked.append(text)
+            else:
+                server.send(text)
+
+        socket.on_message(send)
+
+    page.route_web_socket(lambda url: url.rstrip("/") == relay.url, pass_on)
+    page.clock.install()
+    page.goto(relay.http)
+    page.wait_for_selector("#feed >> text=there before and after")
+
+    for _ in range(5):
+        page.clock.run_for(61_000)
+
+    assert len(asked) <= 1, "without an answer nothing more is asked"
+
+
 def test_an_author_is_shown_by_name_beside_the_key(relay: RelayProcess, page: Any) -> None:
     ann = Author()
     profile = ann.event(json.dumps({"name": "Ann \u202e<b>Example</b> " + "long " * 20}), kind=0)
@@ -222,10 +251,60 @@ def open_purse(relay: RelayProcess, page: Any, secret: bytes = VISITOR) -> None:
     page.wait_for_selector("#logged-in:not([hidden])")
 
 
+def test_the_owner_is_not_told_to_fill_a_purse(relay: RelayProcess, page: Any) -> None:
+    open_purse(relay, page, OWNER)
+    assert page.inner_text("#left-more") == "you are the owner: what you write here is free"
+    assert page.inner_text("#note-price") == ""
+
+    page.fill("#note", "by the owner")
+    page.click("#post button")
+
+    page.wait_for_selector("#post-note.good")
+
+
+def test_the_qr_code_has_white_around_it_in_the_dark_too(
+    furnished: RelayProcess, page: Any
+) -> None:
+    """Four modules on each side, or cameras do not find it."""
+    page.emulate_media(color_scheme="dark")
+    open_purse(furnished, page)
+
+    border, module, colour = page.evaluate(
+        """(() => {
+            const qr = document.getElementById('qr')
+            const { borderLeftWidth: width, borderLeftColor: colour } = getComputedStyle(qr)
+            return [parseFloat(width), qr.clientWidth / qr.width, colour]
+        })()"""
+    )
+
+    assert border >= 4 * module
+    assert colour == "rgb(255, 255, 255)"
+
+
 def test_somebody_without_an_extension_is_told(relay: RelayProcess, page: Any) -> None:
     page.goto(relay.http)
     page.click("#login")
     page.wait_for_selector("#login-note >> text=No Nostr extension")
+
+
+@pytest.mark.parametrize(
+    ("thrown", "told"),
+    [("'denied'", "denied"), ("undefined", "the extension has refused"), ("{}", "has refused")],
+)
+@pytest.mark.parametrize("path", ["/", "/operator"])
+def test_an_extension_that_refuses_is_told(
+    relay: RelayProcess, page: Any, path: str, thrown: str, told: str
+) -> None:
+    """Extensions reject with an error, with a text, or with nothing."""
+    page.add_init_script(f"window.nostr = {{ getPublicKey: async () => {{ throw {thrown} }} }}")
+    page.goto(f"{relay.http}{path}")
+    if path == "/":
+        page.wait_for_selector("#status.live")
+
+    page.click("#login")
+
+    expect(page.locator("#login-note, #gate-note")).to_contain_text(told)
+    expect(page.locator("#login")).to_be_enabled()
 
 
 def test_own_subscriptions_are_listed_and_ended(furnished: RelayProcess, page: Any) -> None:

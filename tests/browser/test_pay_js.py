@@ -40,3 +40,17 @@ def test_a_page_pays_no_more_than_it_may(relay: RelayProcess, page: Any) -> None
 
     assert failed == {"error": "PaymentFailed"}
     assert exported_ids(relay.data, {"ids": [event["id"]]}) == set()
+
+
+def test_a_page_of_somebody_else_loads_it_from_here(relay: RelayProcess, browser: Any) -> None:
+    """With that page's own policy, which is not ours."""
+    context = browser.new_context(bypass_csp=True)
+    page = context.new_page()
+    page.goto(relay.http.replace("127.0.0.1", "localhost"))
+
+    found = page.evaluate(
+        "(url) => import(url).then((module) => typeof module.pay)", f"{relay.http}/assets/pay.js"
+    )
+
+    assert found == "function"
+    context.close()

@@ -1,7 +1,7 @@
 """What `farthing --help` and `farthing COMMAND --help` say."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,3 +72,31 @@ def test_what_cannot_be_broadcast_gets_no_id(
 
     shown = capsys.readouterr()
     assert "use --owner" in shown.err and shown.out == ""
+
+
+@pytest.fixture
+def typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    monkeypatch.setenv("FARTHING_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+
+    def type_in(*words: str) -> tuple[int, str, str]:
+        status = cli.main(words)
+        shown = capsys.readouterr()
+        return status, shown.out, shown.err
+
+    return type_in
+
+
+def test_a_dash_is_stdout_and_no_file(
+    typed: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    assert typed("export", "--quiet", "-o", "-") == (0, "", "0 exported\n")
+    assert not (tmp_path / "-").exists()
+
+
+def test_a_file_that_cannot_be_read_is_named_in_words(
+    typed: Callable[..., tuple[int, str, str]],
+) -> None:
+    assert typed("import", "nowhere") == (1, "", "farthing: nowhere: No such file or directory\n")

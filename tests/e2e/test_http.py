@@ -180,6 +180,7 @@ def test_a_busy_port_ends_the_start_with_one_line(relay: RelayProcess, tmp_path)
     code, complaint = ends(tmp_path / "data", {"port": relay.port})
     assert code != 0
     assert complaint.startswith(f"farthing: cannot listen on 127.0.0.1:{relay.port}: ")
+    assert "FARTHING_PORT" in complaint
     assert len(complaint.splitlines()) == 1
 
 

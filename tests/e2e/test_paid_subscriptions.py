@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -283,6 +284,7 @@ def test_the_operator_closes_a_subscription_and_its_credit_returns(
     assert any("closed by the operator" in line for line in shown.said), shown.said
     shown_again = chain.run("relay", "subscriptions", "show", owner, "s8")
     assert "closed Subscription closed by the operator" in shown_again
+    assert re.search(r'^filter +\{"', shown_again, re.MULTILINE), "JSON, as it is typed"
 
 
 def test_a_free_relay_states_its_fees(chain: Chain) -> None:

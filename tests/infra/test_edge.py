@@ -58,6 +58,9 @@ class TestPage:
         config = headers["ResponseHeadersPolicyConfig"]["SecurityHeadersConfig"]
         policy = config["ContentSecurityPolicy"]["ContentSecurityPolicy"]
         assert "default-src 'none'" in policy and "unsafe" not in policy
+        cors = headers["ResponseHeadersPolicyConfig"]["CorsConfig"]
+        assert cors["AccessControlAllowOrigins"]["Items"] == ["*"], "for those who load pay.js"
+        assert cors["OriginOverride"] is False, "the APIs say it themselves"
 
     @pytest.mark.parametrize(
         ("path", "file"), [("/", "/index.html"), ("/operator", "/operator.html")]

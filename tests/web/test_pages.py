@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from farthing.connector.purse_page import purses_page
+from farthing.connector.purse_page import purse_page, purses_page
 from farthing.settings import Settings
 from infra.web import pages
 
@@ -50,3 +50,21 @@ def test_a_page_says_what_the_relay_speaks() -> None:
     assert "paid subscriptions" in pages.facts(SETTINGS)["speaks"]
     assert "Aether" in pages.facts(SETTINGS)["speaks"]
     assert "Aether" not in pages.facts(replace(SETTINGS, aether=False))["speaks"]
+
+
+def test_a_relay_where_writing_is_free_asks_nobody_to_pay_for_it() -> None:
+    free = replace(SETTINGS, price_per_byte=0)
+    page = pages.fill(pages.BY_PATH["/"].read(), pages.facts(free))
+
+    assert "Writing is free here." in page
+    for text in (page, purses_page(free), purse_page(free, SETTINGS.pubkey)):
+        assert "in advance" not in text and "is paid from" not in text
+    paid = pages.fill(pages.BY_PATH["/"].read(), pages.facts(SETTINGS))
+    assert "Pay in advance" in paid and "is paid from your purse" in paid
+
+
+def test_where_only_some_kinds_cost_money_the_others_are_free() -> None:
+    some = replace(SETTINGS, price_per_byte=0, price_kinds={"1": 5000})
+
+    assert "Other kinds are free. Flat prices: kind 1" in pages.price_in_words(some)
+    assert "A byte" not in pages.price_in_words(some)

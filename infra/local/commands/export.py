@@ -17,7 +17,10 @@ ERRORS = (NotExported, InvalidFilter)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", type=Path, help="file; an existing one is continued")
+    parser.add_argument(
+        "-o", "--output", type=_file,
+        help="file, an existing one is continued; stdout if left out, or with -",
+    )  # fmt: skip
     parser.add_argument("--filter", default="{}", type=filter_json, help="a NIP-01 filter, as JSON")
     parser.add_argument(
         "--aether",
@@ -25,6 +28,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="export Aether events; --filter is then an Aether filter",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _file(text: str) -> Path | None:
+    return None if text == "-" else Path(text)
 
 
 def run(arguments: Namespace, settings: Settings) -> int:

@@ -1,5 +1,6 @@
 """`farthing subscriptions`: the paid subscriptions that others have at our relay."""
 
+import json
 from argparse import ArgumentParser, Namespace
 
 from farthing.btp_nips.identity import Owner, key_owner
@@ -57,7 +58,8 @@ def _show(arguments: Namespace, agent: Agent) -> None:
     row(
         "model", f"{found.terms.model}, price {found.terms.price}, {found.terms.event_fee} an event"
     )
-    row("filters", str([filter.as_dict() for filter in found.filters]))
+    for filter in found.filters:
+        row("filter", json.dumps(filter.as_dict()))
     row("delivery", f"{found.agreed.delivery} {found.agreed.reply_to}".strip())
     row("credit", f"{account.credit}, {account.spent} spent on {account.delivered} events")
     row("position", f"{account.cursor}, paid up to {account.paid_mark}")

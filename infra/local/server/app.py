@@ -1,6 +1,7 @@
 """The local server: one port for HTTP and WebSocket, with the same handlers as in the cloud."""
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -410,7 +411,9 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except (OSError, OverflowError) as error:
-        raise CannotStart(f"cannot listen on {host}:{port}: {error}") from error
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        why = "the port is taken: choose another by FARTHING_PORT" if taken else error
+        raise CannotStart(f"cannot listen on {host}:{port}: {why}") from error
 
 
 async def serve(settings: Settings) -> None:

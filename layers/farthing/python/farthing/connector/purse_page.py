@@ -49,8 +49,7 @@ def purses_page(settings: Settings, trouble: str = "") -> str:
     return _page(
         f"Purses at {settings.name}",
         f"""<section>
-<p>{_price(settings)} Pay in advance into the purse of your Nostr key, and write with any client: it
-logs in, and each event is paid from your purse.</p>
+<p>{_price(settings)} {_use(settings)}</p>
 <form class="filter" action="{escape(settings.purses_url)}" method="get">
 <label class="wide">Your public key (npub)
 <input name="key" required maxlength="200" autocomplete="off" spellcheck="false"></label>
@@ -75,12 +74,17 @@ def purse_page(settings: Settings, key: str) -> str:
         ),
         "From the operator": f"<p>{_contact(settings)}</p>",
     }
+    uses = (
+        "The purse pays for subscriptions."
+        if settings.is_free
+        else "What this key writes while its client is logged in (NIP-42) is paid from the purse."
+    )
     listed = "\n".join(f"<section><h2>{name}</h2>{text}</section>" for name, text in ways.items())
     return _page(
         "Fill this purse",
         f"""<section>
-<p>This is the purse of <code>{npub}</code> at {escape(settings.name)}. {_price(settings)} What this
-key writes while its client is logged in (NIP-42) is paid from the purse.</p>
+<p>This is the purse of <code>{npub}</code> at {escape(settings.name)}. {_price(settings)}
+{uses}</p>
 <p>Amounts are in units of {escape(settings.tariff.unit)}. Only the key itself and the operator
 can see what the purse holds: log in on the relay&rsquo;s page, or sign (NIP-98) a request for:</p>
 {_line(f"{site}/v1/purses/{npub}")}
@@ -102,6 +106,15 @@ def _price(settings: Settings) -> str:
         return "Writing some kinds of events costs money here."
     price = readable_price(settings, 1000 * per_byte)
     return f"Writing costs {escape(price)} per thousand bytes here."
+
+
+def _use(settings: Settings) -> str:
+    if settings.is_free:
+        return "A purse pays for subscriptions."
+    return (
+        "Pay in advance into the purse of your Nostr key, and write with any client: it logs in,"
+        " and each event is paid from your purse."
+    )
 
 
 def _contact(settings: Settings) -> str:

@@ -74,12 +74,14 @@ def parse_call(value: object) -> Call:
     if type(value) is not dict:
         raise InvalidCall("expected a JSON object with method and params")
     method, params = value.get("method"), value.get("params", [])
+    if type(method) is not str:
+        raise InvalidCall("expected a method as text")
     if type(params) is not list:
         raise InvalidCall("expected params as a list")
     try:
-        return Call(Method(str(method)), params)
+        return Call(Method(method), params)
     except ValueError:
-        raise InvalidCall(f"there is no method {str(method)[:40]!r}") from None
+        raise InvalidCall(f"there is no method {method[:40]!r}") from None
 
 
 def answer(result: object) -> dict[str, Any]:
