@@ -17,7 +17,7 @@ def req(agent: Agent, caller: Caller, message: ClientMessage, subscription_id: s
     """Send stored Aether events. Returns the EOSE."""
     given = message.parts[1:]
     if len(given) > agent.settings.max_filters:
-        raise Refused(Prefix.INVALID, f"more than {agent.settings.max_filters} filters")
+        raise Refused(Prefix.INVALID, f"expected at most {agent.settings.max_filters} filters")
     try:
         filters = parse_nostr_filters(given) or ()
         listens = subscribe(
