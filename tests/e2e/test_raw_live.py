@@ -135,7 +135,7 @@ def test_a_thousand_subscriptions_opened_and_closed(client: RawClient):
 def test_a_subscription_above_the_limit_is_refused(client: RawClient, connect, author: Author):
     for number in range(50):
         assert client.request(f"s{number}", {"authors": [author.pubkey]}) == []
-    assert client.refusal("REQ", "over", {"kinds": [1]}).startswith("error: more than 50")
+    assert client.refusal("REQ", "over", {"kinds": [1]}).startswith("error: expected at most 50")
 
     # One that is open may be replaced; one that is closed makes room; others are not concerned.
     assert client.request("s0", {"authors": [author.pubkey], "kinds": [1]}) == []

@@ -158,14 +158,14 @@ def test_a_filter_that_makes_no_sense_is_closed_as_invalid(client: RawClient, fi
 def test_too_many_filters_are_refused(client: RawClient):
     fine = {"ids": ["0" * 64]}
     assert client.ask(*[fine] * 20) == []
-    assert client.refusal("REQ", "many", *[fine] * 21).startswith("invalid: more than 20")
-    assert client.refusal("COUNT", "many", *[fine] * 21).startswith("invalid: more than 20")
+    assert client.refusal("REQ", "many", *[fine] * 21).startswith("invalid: expected at most 20")
+    assert client.refusal("COUNT", "many", *[fine] * 21).startswith("invalid: expected at most 20")
 
 
 def test_too_many_values_are_refused(client: RawClient):
     ids = [f"{number:064x}" for number in range(1001)]
     reason = client.refusal("REQ", "many", {"ids": ids, "kinds": list(range(1000))})
-    assert reason.startswith("invalid: more than 2000")
+    assert reason.startswith("invalid: expected at most 2000")
 
 
 def test_count_counts_each_matching_event_once(client: RawClient, author: Author):

@@ -66,8 +66,9 @@ def test_examples_of_the_nip_are_read_and_written(text: str, entity: Entity) -> 
 def test_every_entity_is_read_as_it_was_written(entity: Entity) -> None:
     text = encode(entity)
 
-    assert decode(text) == entity
-    assert decode(text.upper()) == entity
+    for decoded in (decode(text), decode(text.upper())):
+        assert decoded == entity
+        assert type(decoded) is type(entity)
 
 
 @given(ENTITIES, st.data())

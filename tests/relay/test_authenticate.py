@@ -140,6 +140,6 @@ def test_a_connection_proves_only_so_many_keys(agent_with: AgentWith) -> None:
     event = client.auth_event(BOB)
     ((_, _, accepted, reason),) = client.send("AUTH", event.as_dict())
 
-    assert (accepted, reason) == (False, "restricted: more than 1 keys on one connection")
+    assert (accepted, reason) == (False, "restricted: expected at most 1 keys on one connection")
     assert pubkeys(client) == {public_key_of(ALICE)}
     client.authenticate(ALICE)  # again is no other key

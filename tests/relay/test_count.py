@@ -56,10 +56,10 @@ def test_leaves_no_subscription_behind(client: Client) -> None:
 @pytest.mark.parametrize(
     ("filters", "reason"),
     [
-        ([], "invalid: COUNT without a filter"),
+        ([], "invalid: expected a filter with COUNT, got none"),
         ([5], "invalid: filter is not an object"),
         ([{"kinds": ["1"]}], "invalid: kinds holds something other than numbers from 0 to 65535"),
-        ([{}] * 21, "invalid: more than 20 filters"),
+        ([{}] * 21, "invalid: expected at most 20 filters, got 21"),
         ([{"kinds": [4]}], "auth-required: these kinds are only for those they are sent to"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from farthing.context import Agent
 from farthing.nostr.events import Event
 from farthing.nostr.filters import parse_filter
-from farthing.store import events
+from farthing.store import tombstones
 from farthing.store.events import Outcome
 from farthing.store.postings import Lists, sort_key
 from farthing.store.spaces import NOSTR
@@ -215,7 +215,7 @@ class TestDeletionById:
     @pytest.fixture
     def few_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A tombstone has room for few names: to fill it takes fewer events."""
-        monkeypatch.setattr(events, "_MOST_NAMED", 3)
+        monkeypatch.setattr(tombstones, "_MOST_NAMED", 3)
 
     @pytest.mark.usefixtures("few_named")
     @pytest.mark.parametrize("kind", [1, 0])

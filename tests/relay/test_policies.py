@@ -17,9 +17,13 @@ TWO_DAYS = 2 * 24 * 3600
     ("settings", "event", "reason"),
     [
         ({"max_event_tags": 2}, {"tags": [["t"]] * 2}, ""),
-        ({"max_event_tags": 2}, {"tags": [["t"]] * 3}, "invalid: more than 2 tags"),
+        ({"max_event_tags": 2}, {"tags": [["t"]] * 3}, "invalid: expected at most 2 tags, got 3"),
         ({"max_content_length": 5}, {"content": "ééééé"}, ""),
-        ({"max_content_length": 5}, {"content": "éééééé"}, "invalid: content over 5 characters"),
+        (
+            {"max_content_length": 5},
+            {"content": "éééééé"},
+            "invalid: expected at most 5 characters of content, got 6",
+        ),
         ({}, {"kind": 22242}, "invalid: kind 22242 goes with AUTH and is never published (NIP-42)"),
         ({"created_at_future": 9}, {"created_at": START + 9}, ""),
         (

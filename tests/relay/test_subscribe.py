@@ -96,20 +96,20 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("settings", "filters", "reason"),
         [
-            ({}, [], "invalid: REQ without a filter"),
+            ({}, [], "invalid: expected a filter with REQ, got none"),
             ({}, [None], "invalid: filter is not an object"),
             ({}, [{}, {"since": "x"}], "invalid: since is not a whole number"),
             ({}, [{"search": "x"}], "invalid: unknown filter key 'search'"),
-            ({"max_filters": 2}, [{}] * 3, "invalid: more than 2 filters"),
+            ({"max_filters": 2}, [{}] * 3, "invalid: expected at most 2 filters, got 3"),
             (
                 {"max_filter_values": 3},
                 [{"kinds": [1, 2], "#t": ["x", "y"]}],
-                "invalid: more than 3 values in filters",
+                "invalid: expected at most 3 values in filters, got 4",
             ),
             (
                 {"max_filter_values": 3},
                 [{"kinds": [1, 2]}, {"#t": ["x", "y"]}],
-                "invalid: more than 3 values in filters",
+                "invalid: expected at most 3 values in filters, got 4",
             ),
             (
                 {},
@@ -131,7 +131,9 @@ class TestRefused:
         for id in ("a", "b"):
             client.send("REQ", id, {})
 
-        assert client.send("REQ", "c", {}) == [["CLOSED", "c", "error: more than 2 subscriptions"]]
+        assert client.send("REQ", "c", {}) == [
+            ["CLOSED", "c", "error: expected at most 2 subscriptions"]
+        ]
         assert client.send("REQ", "b", {"kinds": [1]}) == [["EOSE", "b"]]  # replaces its own
         client.send("CLOSE", "a")
         assert client.send("REQ", "c", {}) == [["EOSE", "c"]]
@@ -142,7 +144,7 @@ class TestRefused:
         kinds = [1, 2, 3]
         client.send("REQ", "a", {"kinds": kinds})
 
-        full = [["CLOSED", "b", "error: more than 5 values in subscriptions"]]
+        full = [["CLOSED", "b", "error: expected at most 5 values in subscriptions"]]
         assert client.send("REQ", "b", {"kinds": kinds}) == full
         assert client.send("REQ", "a", {"kinds": [*kinds, 4]}) == [["EOSE", "a"]]  # its own go
         assert client.send("REQ", "b", {"kinds": [1], "authors": ["a" * 64]}) == [["EOSE", "b"]]
@@ -156,7 +158,7 @@ class TestRefused:
         large = {"#t": ["x" * 600]}
         assert client.send("REQ", "a", large) == [["EOSE", "a"]]
 
-        full = [["CLOSED", "b", "error: more than 1000 bytes of subscriptions"]]
+        full = [["CLOSED", "b", "error: expected at most 1000 bytes of subscriptions"]]
         assert client.send("REQ", "b", large) == full
         (answer,) = client.send("CHANGES", "b", {**large, "live": True})
         assert answer == ["CHANGES", "b", "ERR", "too many subscriptions"]

@@ -78,7 +78,10 @@ class LocalWakes:
             if failures < _ATTEMPTS:
                 self._take(key, float(2**failures))
             else:
-                log.error("a paid subscription could not be served, and waits for its next wake")
+                log.error(
+                    "a paid subscription could not be served, and waits for its next wake",
+                    extra={"owner": key[0], "subscription": key[1]},
+                )
                 self._failures.pop(key)
         else:
             self._failures.pop(key, None)

@@ -187,7 +187,7 @@ def _attempt(agent: Agent, delivery: Delivery) -> None:
     except Lost:  # another process has this delivery
         return
     except Exception:
-        log.exception("a delivery to %s failed", delivery.relay)
+        log.exception("a delivery to a relay failed", extra={"relay": delivery.relay})
 
 
 def _is_kept(agent: Agent, delivery: Delivery) -> bool | None:
@@ -245,7 +245,7 @@ class _Attempt:
         except Lost:
             raise
         except Exception:
-            log.exception("a delivery to %s failed", self.delivery.relay)
+            log.exception("a delivery to a relay failed", extra={"relay": self.delivery.relay})
             return _Outcome(_End.LATER, "internal error")
 
     def _note(self, outcome: _Outcome) -> None:

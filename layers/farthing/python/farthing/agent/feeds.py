@@ -226,7 +226,10 @@ class FollowedRelay:
         )  # fmt: skip
         self._agent.feeds.keep(state)
         if state.failures == 1 or wait == WINDOW_SECONDS:
-            log.warning("followed keys cannot be read at %s: %s", self.url, error)
+            log.warning(
+                "followed keys cannot be read at a relay",
+                extra={"relay": self.url, "reason": str(error)},
+            )
         return wait
 
 

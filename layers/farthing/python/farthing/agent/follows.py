@@ -58,7 +58,7 @@ def propose_peers(agent: Agent) -> Iterator[ProposedPeer]:
         try:
             peer = _propose(agent, pubkey, terms, known, taken)
         except PeerExists as error:
-            log.warning("%s cannot become a peer: %s", pubkey[:16], error)
+            log.warning("a key cannot become a peer", extra={"key": pubkey, "reason": str(error)})
             continue
         yield ProposedPeer(peer, known is None)
 

@@ -84,7 +84,7 @@ def _ask(agent: Agent, heard: frozenset[str], pubkey: str, url: str) -> list[Eve
             if event is not None:
                 events[event.id] = event
     except RelayFailed as error:
-        log.warning("the relay of %s cannot be read: %s", pubkey[:16], error)
+        log.warning("a key's relay cannot be read", extra={"key": pubkey, "reason": str(error)})
         return None
     return list(_of_agents(agent, events.values(), heard))
 
@@ -142,5 +142,5 @@ def _keep(agent: Agent, event: Event) -> bool:
     except (InvalidEvent, Refused):
         return False
     except (StoreError, ValueError) as error:  # ValueError: the event is too large for an item
-        log.warning("event %s cannot be stored: %s", event.id, error)
+        log.warning("an event cannot be stored", extra={"event": event.id, "reason": str(error)})
         return False

@@ -34,7 +34,8 @@ def renew_routes(agent: Agent) -> str:
     renewed = agent.routes.renew(agent.now)
     if renewed:
         log.warning(
-            "the routing table is days old: %d routes are kept until the next table", renewed
+            "the routing table is days old: its routes are kept until the next table",
+            extra={"routes": renewed},
         )
     return f"renewed {renewed} routes"
 

@@ -49,4 +49,7 @@ class SqsBroadcastWakes:
                 DelaySeconds=delay,
             )
         except (BotoCoreError, ClientError) as error:
-            log.warning("the outbox could not be woken, the schedule will wake it: %s", error)
+            log.warning(
+                "the outbox could not be woken, the schedule will wake it",
+                extra={"reason": str(error)},
+            )

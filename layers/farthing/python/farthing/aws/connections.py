@@ -172,7 +172,7 @@ class GatewayConnections:
                 may_pass = throttled or status >= _SERVER_ERRORS
                 if not may_pass or self._clock() + wait > until:
                     if not throttled:
-                        log.warning("a post failed with status %d: %s", status, error)
+                        log.warning("a post failed", extra=_fields(status, error))
                     return _Post.THROTTLED if throttled else _Post.FAILED
             self._sleep(self._jitter() * wait)
             wait = min(2 * wait, _LONGEST_WAIT)
@@ -183,7 +183,11 @@ class GatewayConnections:
             self._client.delete_connection(ConnectionId=connection_id)
         except Exception as error:
             if (status := status_of(error)) not in (_GONE, _TOO_MANY_REQUESTS):
-                log.warning("a connection was not closed, status %d: %s", status, error)
+                log.warning("a connection was not closed", extra=_fields(status, error))
+
+
+def _fields(status: int, error: Exception) -> dict[str, object]:
+    return {"status": status, "reason": str(error)}
 
 
 def _of_one(post: _Post) -> Delivery:

@@ -136,6 +136,20 @@ class Purchase(ABC):
         return b""
 
 
+class Unrecorded(Purchase):
+    """A purchase that leaves no record of its payment. A repeat is handled like the first
+    packet."""
+
+    def reads(self, receipt: Receipt) -> Sequence[Callable[[], Any]]:
+        return ()
+
+    def is_repeat(self, receipt: Receipt, found: Sequence[Any]) -> bool:
+        return False
+
+    def was_committed(self, receipt: Receipt) -> bool:
+        return False
+
+
 def _as_it_is(_code: Code, message: str) -> tuple[str, bytes]:
     return message, b""
 

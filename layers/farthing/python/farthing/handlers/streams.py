@@ -141,7 +141,7 @@ def _one_by_one(
         except Exception:
             if number == 0:
                 raise
-            log.exception("a record failed")
             sequence = record["dynamodb"]["SequenceNumber"]
+            log.exception("a record failed", extra={"sequence": sequence})
             return {"batchItemFailures": [{"itemIdentifier": sequence}]}
     return {"batchItemFailures": []}

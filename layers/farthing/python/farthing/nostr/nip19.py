@@ -6,7 +6,7 @@ The protocol itself never carries these forms.
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from farthing.nostr.events import is_hex64
 from farthing.nostr.kinds import MAX_KIND
@@ -28,8 +28,7 @@ class InvalidNip19(ValueError):
     """Text that is not a NIP-19 entity, or a value that cannot be encoded as one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Npub:
+class Npub(NamedTuple):
     pubkey: str
 
 
@@ -38,27 +37,23 @@ class Nsec:
     secret_key: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Nprofile:
+class Nprofile(NamedTuple):
     pubkey: str
     relays: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Nevent:
+class Nevent(NamedTuple):
     id: str
     relays: tuple[str, ...] = ()
     author: str | None = None
     kind: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Naddr:
+class Naddr(NamedTuple):
     identifier: str
     pubkey: str
     kind: int

@@ -86,9 +86,11 @@ def parse_filters(agent: Agent, message: ClientMessage) -> list[Filter]:
     settings = agent.settings
     given = message.parts[1:]
     if not given:
-        raise Refused(Prefix.INVALID, f"{message.verb} without a filter")
+        raise Refused(Prefix.INVALID, f"expected a filter with {message.verb}, got none")
     if len(given) > settings.max_filters:
-        raise Refused(Prefix.INVALID, f"more than {settings.max_filters} filters")
+        raise Refused(
+            Prefix.INVALID, f"expected at most {settings.max_filters} filters, got {len(given)}"
+        )
     try:
         searches = message.verb == Verb.REQ and agent.search.is_on
         filters = [parse_filter(value, may_search=searches) for value in given]
@@ -96,6 +98,7 @@ def parse_filters(agent: Agent, message: ClientMessage) -> list[Filter]:
         raise Refused(Prefix.INVALID, str(error)) from None
     # The limit is for all filters together: each value may cost a read now, and a write for live
     # events.
-    if sum(filter.value_count() for filter in filters) > settings.max_filter_values:
-        raise Refused(Prefix.INVALID, f"more than {settings.max_filter_values} values in filters")
+    values, most = sum(filter.value_count() for filter in filters), settings.max_filter_values
+    if values > most:
+        raise Refused(Prefix.INVALID, f"expected at most {most} values in filters, got {values}")
     return [filter.with_limit(settings.default_limit, settings.max_limit) for filter in filters]

@@ -29,7 +29,7 @@ def auth(agent: Agent, caller: Caller, message: ClientMessage) -> str:
 def _check(agent: Agent, connection: Connection, event: Event) -> None:
     most = agent.settings.max_auth_keys
     if len(connection.pubkeys | {event.pubkey}) > most:
-        raise Refused(Prefix.RESTRICTED, f"more than {most} keys on one connection")
+        raise Refused(Prefix.RESTRICTED, f"expected at most {most} keys on one connection")
     if event.kind != Kind.CLIENT_AUTH:
         raise Refused(Prefix.INVALID, "expected an event of kind 22242")
     if abs(event.created_at - agent.now) > _FRESH_SECONDS:

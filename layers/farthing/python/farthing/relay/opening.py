@@ -53,11 +53,15 @@ def check_room(agent: Agent, subscriptions: Mapping[str, Size]) -> None:
     to it."""
     settings = agent.settings
     if len(subscriptions) > settings.max_subscriptions:
-        raise TooManySubscriptions(f"more than {settings.max_subscriptions} subscriptions")
+        raise TooManySubscriptions(f"expected at most {settings.max_subscriptions} subscriptions")
     if sum(size.values for size in subscriptions.values()) > settings.max_live_values:
-        raise TooManySubscriptions(f"more than {settings.max_live_values} values in subscriptions")
+        raise TooManySubscriptions(
+            f"expected at most {settings.max_live_values} values in subscriptions"
+        )
     if sum(size.bytes for size in subscriptions.values()) > settings.max_live_bytes:
-        raise TooManySubscriptions(f"more than {settings.max_live_bytes} bytes of subscriptions")
+        raise TooManySubscriptions(
+            f"expected at most {settings.max_live_bytes} bytes of subscriptions"
+        )
 
 
 def send_stored(agent: Agent, connection_id: str, frames: Iterator[Frame], effort: Effort) -> bool:

@@ -18,10 +18,13 @@ GIFT_WRAP_BACKDATING = 2 * 24 * 3600
 
 def not_too_large(agent: Agent, event: Event) -> None:
     settings = agent.settings
-    if len(event.tags) > settings.max_event_tags:
-        raise Refused(Prefix.INVALID, f"more than {settings.max_event_tags} tags")
-    if len(event.content) > settings.max_content_length:
-        raise Refused(Prefix.INVALID, f"content over {settings.max_content_length} characters")
+    tags, length = len(event.tags), len(event.content)
+    if tags > (most := settings.max_event_tags):
+        raise Refused(Prefix.INVALID, f"expected at most {most} tags, got {tags}")
+    if length > (most := settings.max_content_length):
+        raise Refused(
+            Prefix.INVALID, f"expected at most {most} characters of content, got {length}"
+        )
 
 
 def not_only_for_authentication(_: Agent, event: Event) -> None:

@@ -34,12 +34,11 @@ from farthing.store.table import (
     TransactWrite,
     is_expired,
 )
+from farthing.store.tombstones import Tombstones, tombstone_of
 
 _EVENT = "e"  # sort key of an event, or of the tombstone in its place
 _ADDRESS = "a"  # sort key of an address
 _ATTEMPTS = 100  # each lost race means that another writer has made progress
-_DELETER = "d#"  # prefix of the sort key of a deleter for which the tombstone has no room
-_MOST_NAMED = 100
 _DAY = 24 * 3600
 
 T = TypeVar("T")
@@ -185,6 +184,7 @@ class EventStore(Generic[E]):
         self.lists = Lists(space, engine.shards)
         self._engine = engine
         self._clock = clock
+        self._tombstones = Tombstones(engine, space)
 
     @property
     def now(self) -> int:
@@ -287,19 +287,27 @@ class EventStore(Generic[E]):
                 self._commit(Put(Table.EVENTS, *key, item, condition), payment)
                 return Outcome.STORED
             except ConditionFailed as failure:
-                if failure.current is None:  # deleted between the two reads
-                    condition = Absent()
-                elif is_expired(failure.current, self.now):
-                    condition = Equals(EXPIRES, failure.current[EXPIRES])
-                elif _gives_way(failure.current, payment):
-                    condition = Equals("r", BORROWED)
-                elif "j" in failure.current:
-                    return Outcome.DUPLICATE
-                elif (over := self._over_tombstone(event, failure.current)) is None:
-                    return Outcome.DELETED
-                else:
-                    condition = over
+                over = self._over(event, failure.current, payment)
+                if isinstance(over, Outcome):
+                    return over
+                condition = over
         raise Contended("other processes are writing the event")
+
+    def _over(
+        self, event: E, standing: Item | None, payment: Payment | None
+    ) -> Condition | Outcome:
+        """The condition under which the event may take the place of the item at its key, or the
+        outcome if it may not."""
+        if standing is None:  # deleted between the two reads
+            return Absent()
+        if is_expired(standing, self.now):
+            return Equals(EXPIRES, standing[EXPIRES])
+        if _gives_way(standing, payment):
+            return Equals("r", BORROWED)
+        if "j" in standing:
+            return Outcome.DUPLICATE
+        key = event_key(self.space, event.id)
+        return self._tombstones.replaced_by(key, event, standing) or Outcome.DELETED
 
     def _commit(self, put: Put, payment: Payment | None) -> None:
         self._write([put, *(payment.writes if payment else ())])
@@ -347,16 +355,12 @@ class EventStore(Generic[E]):
             except TransactionCancelled as cancelled:
                 raise_if_refused(cancelled, len(writes))
                 standing = cancelled.current[1]
-                if standing is not None and "by" in standing:
-                    over = self._over_tombstone(event, standing)
-                    if over is None:
-                        self._drop_postings(event)
-                        return Outcome.DELETED
+                over = None if standing is None else self._over(event, standing, payment)
+                if over is Outcome.DELETED:
+                    self._drop_postings(event)
+                    return Outcome.DELETED
+                if over is not None and not isinstance(over, Outcome):
                     condition = over
-                elif standing is not None and is_expired(standing, self.now):
-                    condition = Equals(EXPIRES, standing[EXPIRES])
-                elif standing is not None and _gives_way(standing, payment):
-                    condition = Equals("r", BORROWED)
                 current = self._address(key)
                 continue
             if replaced is not None and replaced.id != event.id:
@@ -419,7 +423,7 @@ class EventStore(Generic[E]):
         current = self._engine.get(Table.EVENTS, *key)
         if current is None or "j" not in current:
             return False
-        tombstone = {"by": [current["p"]], "removed": True}
+        tombstone = tombstone_of(current["p"], by_operator=True)
         try:
             self._engine.write(Put(Table.EVENTS, *key, tombstone, Equals("p", current["p"])))
         except ConditionFailed:  # deleted or replaced meanwhile
@@ -431,13 +435,9 @@ class EventStore(Generic[E]):
 
     def _delete_event(self, key: Key, pubkey: str, current: Item | None) -> None:
         for _ in range(_ATTEMPTS):
-            tombstone, condition = self._tombstone(current, pubkey)
-            if tombstone is None:
+            writes = self._tombstones.writes(key, current, pubkey)
+            if not writes:
                 return
-            writes: list[TransactWrite] = [Put(Table.EVENTS, *key, tombstone, condition)]
-            if "more" in tombstone:
-                oldest = self._beside(key, current["by"][0] if current else "")
-                writes.append(Put(Table.EVENTS, *oldest, {}))
             try:
                 self._write(writes)
             except ConditionFailed as failure:
@@ -467,22 +467,6 @@ class EventStore(Generic[E]):
             return
         raise Contended("other processes are writing the address")
 
-    def _over_tombstone(self, event: E, tombstone: Item) -> Condition | None:
-        """The condition under which an event replaces a tombstone. None if the tombstone is valid:
-        an event can be deleted only by its author, and some kinds by nobody but the operator."""
-        if "removed" in tombstone:
-            return None
-        named = event.pubkey in tombstone["by"]
-        if not named and "more" in tombstone:
-            key = self._beside(event_key(self.space, event.id), event.pubkey)
-            named = self._engine.get(Table.EVENTS, *key) is not None
-        deleted = named and event.kind not in self.space.undeletable_kinds
-        return None if deleted else Equals("by", tombstone["by"])
-
-    def _beside(self, key: Key, pubkey: str) -> Key:
-        """The key of a deleter for which the tombstone has no room."""
-        return key[0], f"{self.space.prefix}{_DELETER}{pubkey}"
-
     def _replacement(
         self, event: E, key: Key, current: Item | None, condition: Condition, item: Item
     ) -> list[TransactWrite]:
@@ -506,23 +490,9 @@ class EventStore(Generic[E]):
         address["deleted"] = max(until, standing.get("deleted", -1))
         writes: list[TransactWrite] = [_address_put(key, current, address)]
         if deleted is not None:
-            tombstone = {"by": [deleted.pubkey]}
+            tombstone = tombstone_of(deleted.pubkey)
             writes.append(Put(Table.EVENTS, *event_key(self.space, deleted.id), tombstone))
         return writes
-
-    def _tombstone(self, current: Item | None, pubkey: str) -> tuple[Item | None, Condition]:
-        """The tombstone for a deleted event, or None if nothing has to be done.
-
-        An unknown event gets a tombstone too, because the deletion may arrive before the event. The
-        tombstone names every key that has asked, so that strangers cannot crowd out the author. It
-        is valid only if it names the author's key.
-        """
-        if current is None:
-            return {"by": [pubkey]}, Absent()
-        if "j" not in current:
-            return _with_deleter(current, pubkey)
-        mine = current["p"] == pubkey and current["k"] not in self.space.undeletable_kinds
-        return ({"by": [pubkey]} if mine else None), Equals("p", pubkey)
 
 
 def _as_lasting_as(replaced: EventRecord[Any] | None, loan: Payment) -> Payment:
@@ -542,20 +512,6 @@ def _gives_way(item: Item, payment: Payment | None) -> bool:
         return True
     ends = item.get(EXPIRES)
     return ends is not None and payment.expires is not None and ends + _DAY <= payment.expires
-
-
-def _with_deleter(tombstone: Item, pubkey: str) -> tuple[Item | None, Condition]:
-    """The tombstone with one more key, or None if it names the key already. A full tombstone moves
-    its oldest name to an item of its own."""
-    by = tombstone["by"]
-    # Every deleter changes the list, so the condition of an event that is stored at the same time
-    # fails, and it is read again.
-    unchanged = Equals("by", by)
-    if pubkey in by:
-        return None, unchanged
-    if len(by) < _MOST_NAMED:
-        return {**tombstone, "by": [*by, pubkey]}, unchanged
-    return {**tombstone, "by": [*by[1:], pubkey], "more": True}, unchanged
 
 
 def _refusal(event: Storable, current: Item | None) -> Outcome | None:

@@ -1,21 +1,18 @@
 """COUNT: how many stored events match. It changes nothing and costs nothing."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from farthing.btp_nips.answers import count_answer
 from farthing.btp_nips.errors import FilterRefused, InvalidAmount
 from farthing.btp_nips.filter_sets import check_filters
 from farthing.btp_nips.identity import owner_pubkey
 from farthing.btp_nips.messages import Count
+from farthing.connector.purchase import Unrecorded
 from farthing.connector.subscriptions.message import OwnersMessage
 from farthing.relay.visibility import visible_to
 from farthing.store.payment import Payment
 from farthing.store.planner import ScanTooLong
-from farthing.store.receipts import Receipt
 
 
-class CountMessage(OwnersMessage):
+class CountMessage(Unrecorded, OwnersMessage):
     message: Count
 
     def check(self) -> None:
@@ -24,15 +21,6 @@ class CountMessage(OwnersMessage):
         check_filters(self.message.filters, settings.max_filters, settings.max_filter_values)
         if self.prepare.amount:
             raise InvalidAmount(f"COUNT takes no money, got {self.prepare.amount}")
-
-    def reads(self, receipt: Receipt) -> Sequence[Callable[[], Any]]:
-        return ()
-
-    def is_repeat(self, receipt: Receipt, found: Sequence[Any]) -> bool:
-        return False
-
-    def was_committed(self, receipt: Receipt) -> bool:
-        return False
 
     def commit(self, payment: Payment) -> None:
         """Count before the answer: a filter that is too broad is refused."""

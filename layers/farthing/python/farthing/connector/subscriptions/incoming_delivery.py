@@ -1,9 +1,9 @@
 """Deliveries of other relays to our own subscriptions. A delivery is stored before its packet is
 fulfilled, and is fulfilled only if one of our subscriptions expects it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import orjson
 
@@ -17,7 +17,7 @@ from farthing.btp_nips.errors import (
 )
 from farthing.btp_nips.messages import Auth, EventMessage, Message, delivered_for
 from farthing.connector.incoming import IncomingPacket
-from farthing.connector.purchase import Purchase
+from farthing.connector.purchase import Unrecorded
 from farthing.context import Agent
 from farthing.ilp.condition import InvalidPubkey, Scheme
 from farthing.ilp.packet import Prepare
@@ -27,7 +27,7 @@ from farthing.nostr.messages import Refused
 from farthing.relay.policies import check_policies
 from farthing.store.outgoing_subscriptions import Outgoing
 from farthing.store.payment import BORROWED, Payment
-from farthing.store.receipts import Purpose, Receipt, Subscribed
+from farthing.store.receipts import Purpose, Subscribed
 from farthing.store.table import TransactWrite
 
 _BORROWED_SECONDS: Final = 24 * 3600
@@ -54,7 +54,7 @@ def is_a_delivery(agent: Agent, prepare: Prepare, message: Message) -> bool:
         return False
 
 
-class IncomingDelivery(Purchase):
+class IncomingDelivery(Unrecorded):
     message: Message
     outgoing: Outgoing
     is_revenue = False
@@ -105,15 +105,6 @@ class IncomingDelivery(Purchase):
         if not fulfils(fulfillment, self.prepare.condition):
             raise UnknownCondition("expected a condition that the relay has made for us")
         return Scheme.AUTHOR, fulfillment
-
-    def reads(self, receipt: Receipt) -> Sequence[Callable[[], Any]]:
-        return ()
-
-    def is_repeat(self, receipt: Receipt, found: Sequence[Any]) -> bool:
-        return False
-
-    def was_committed(self, receipt: Receipt) -> bool:
-        return False
 
     def writes(self) -> Sequence[TransactWrite]:
         if isinstance(self.message, Auth) or self.outgoing.is_upstream:

@@ -19,7 +19,7 @@ def req(agent: Agent, caller: Caller, message: ClientMessage, subscription_id: s
     given = message.parts[1:]
     try:
         if len(given) > agent.settings.max_filters:
-            raise InvalidMessage(f"more than {agent.settings.max_filters} filters")
+            raise InvalidMessage(f"expected at most {agent.settings.max_filters} filters")
         filters = parse_nostr_filters(given) or ()
         listens = subscribe(
             agent, caller, subscription_id, filters, form=NOSTR_FORM,
