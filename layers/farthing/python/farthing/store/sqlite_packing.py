@@ -39,6 +39,9 @@ _BRACE = ord("{")
 
 _EVENT_HEAD = Struct(">BHQIH")  # form, kind, created_at, written, octets of other attributes
 _POSTING_ITEM = Struct(">BH32sI")  # form, kind, author, written
+# For readers of one field of many postings that do not expire.
+POSTING_FORM, POSTING_OCTETS = _POSTING, _POSTING_ITEM.size
+KIND_AT, AUTHOR_AT, AUTHOR_END, WRITTEN_AT = 1, 3, 35, 35
 _POSTING_EXPIRES = Struct(">Q")
 _ENTRY_ITEM = Struct(">BH32s")  # form, kind, id
 _AUTHOR_OCTETS, _SIGNATURE_OCTETS = 32, 64
