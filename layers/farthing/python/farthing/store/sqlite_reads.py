@@ -47,7 +47,7 @@ def _range(query: Query) -> _Range:
     return _Range(pk, low, high, query.after)
 
 
-def _packed_range(query: Query) -> _Range:
+def packed_range(query: Query) -> _Range:
     """The range of packed postings."""
     low = b"" if query.low is None else pack_bound(query.low)
     high = ABOVE_ALL if query.high is None else pack_bound(query.high)
@@ -61,7 +61,7 @@ def _span(query: Query, within: _Range | None = None) -> tuple[Span, bool]:
     It has one start: given two, SQLite may begin at the farther one, and a page would take longer
     the more pages were read before it."""
     if within is None:
-        within = (_packed_range if query.table is Table.POSTINGS else _range)(query)
+        within = (packed_range if query.table is Table.POSTINGS else _range)(query)
     pk, low, high, after = within
     first, last = (high, low) if query.backward else (low, high)
     unbound = (query.high if query.backward else query.low) is None
@@ -121,7 +121,7 @@ class SqliteReads:
         if query.table is not Table.POSTINGS:
             found = self._read(query, _range(query), limit)
         else:
-            found = self._read(query, _packed_range(query), limit)
+            found = self._read(query, packed_range(query), limit)
             if self._file.has_plain_postings:
                 found += self._read(query, _range(query), limit)
                 found.sort(reverse=query.backward, key=lambda row: _sort_key(row[0]))
