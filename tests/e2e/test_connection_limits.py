@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from infra.local.server.http_server import HttpServer, own_name
 from tests.e2e.authors import Author
 from tests.e2e.client import WAIT_SECONDS, Background, RawClient
 from tests.e2e.conftest import OPEN
+from tests.e2e.raw_sockets import WebSocket
 from tests.e2e.relay_process import RelayProcess
 
 
@@ -249,6 +251,22 @@ def connect_when_there_is_room(background: Background, relay: RelayProcess) -> R
             return RawClient(background, relay.url)
         except aiohttp.WSServerHandshakeError:
             continue
+
+
+class TestEndedConnections:
+    ROUND, ROUNDS, MOST_GROWTH_KB = 500, 6, 24_000
+
+    def test_they_leave_no_memory_behind(self, start_relay) -> None:
+        relay, sizes = start_relay("ended", **OPEN), []
+        for _ in range(self.ROUNDS):
+            with ExitStack() as open_ones:
+                for _ in range(self.ROUND):
+                    client = open_ones.enter_context(WebSocket(relay.port))
+                    client.send("REQ", "live", {"limit": 1})
+            sizes.append(relay.memory_kb())
+
+        # 2,500 connections later; each needs some 30 KB.
+        assert sizes[-1] - sizes[0] < self.MOST_GROWTH_KB
 
 
 class TestSlowRequests:

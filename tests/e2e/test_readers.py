@@ -10,22 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from farthing.nostr.filters import Filter
+from farthing.nostr.filters import Filter, parse_filter
 from farthing.store.answers import unpack_answer
 from farthing.store.events import EventStore
+from farthing.store.payment import BORROWED, Payment
 from farthing.store.spaces import NOSTR
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.sqlite_read_only import OnlyReads, ReadOnlyEngine
 from farthing.store.subscriptions import text_of
 from farthing.store.table import Put, StoreError, Table
 from infra.local.server.readers import LocalReaderProcesses, _Process, number_of_readers
+from infra.local.server.reading import Answerer, find
 from tests.e2e.authors import Author
 from tests.e2e.conftest import OPEN
+from tests.relay.random_worlds import World
 from tests.relay.world import START, made
 
 _SECONDS = 60.0  # that anything here is waited for
 _ALL = text_of([Filter(limit=10)])
 _PLENTY = 10**6
+LOAN = Payment((), BORROWED, expires=START + 3)
 
 
 @pytest.fixture
@@ -70,6 +74,30 @@ def test_every_commit_is_seen_by_the_next_question(engine: SqliteEngine) -> None
         for number in range(1, 10):
             assert number_found(processes) == number
             events.save(made())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_one_list_answers_is_found_at_once(tmp_path: Path, seed: int) -> None:
+    world, engine = World(seed, 60), SqliteEngine(tmp_path, clock=lambda: START)
+    events, at_once = EventStore(engine, NOSTR, clock=lambda: START), 0
+    for number, event in enumerate(world.events()):
+        events.save(event, payment=LOAN if number % 7 == 0 else None)
+    for ghost in world.ghosts():
+        engine.write_batch(events.lists.postings(ghost, START, None))
+    answerer = Answerer(engine.path)
+    for number in range(200):
+        filter = parse_filter({**world.filter(), "limit": 1 + number % 9})
+        answerer._now = START + number % 5  # some have expired
+        with answerer._engine.snapshot():
+            found = answerer._newest([filter], _PLENTY)
+            if found is not None:
+                one_by_one = find(answerer._reader, [filter], _PLENTY)
+                assert one_by_one is not None
+                # The first octet says that the answer lasts; the other way looks behind its end.
+                assert (found[0], found[1:]) == (True, one_by_one[1:]), filter
+                at_once += 1
+    engine.close()
+    assert at_once >= 5
 
 
 def test_many_threads_ask_a_few_processes(engine: SqliteEngine) -> None:

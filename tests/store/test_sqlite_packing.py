@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farthing.store.events import event_item
+from farthing.store.postings import PostingRows, postings_in
 from farthing.store.sqlite import SqliteEngine
 from farthing.store.sqlite_packing import (
     PACKED,
@@ -19,7 +20,8 @@ from farthing.store.sqlite_packing import (
     unpack_item,
     unpack_partition,
 )
-from farthing.store.table import Put, Query, Table
+from farthing.store.sqlite_postings import posting_rows
+from farthing.store.table import Item, Put, Query, Table
 from tests.relay.world import made
 
 EVENTS, POSTINGS, CHANGES = Table.EVENTS, Table.POSTINGS, Table.CHANGES
@@ -158,3 +160,34 @@ def test_lists_with_sort_keys_of_any_form(
                 break
         assert found == wanted, bounds
     engine.close()
+
+
+numbers = st.integers(0, 2**32 - 1)
+plain_postings = st.builds(
+    lambda kind, author, written: {"k": kind, "p": author, "w": written},
+    st.integers(0, 65535), st.text("0123456789abcdef", min_size=64, max_size=64), numbers,
+)  # fmt: skip
+unusual_postings = st.builds(
+    lambda item, more: {**item, **more},
+    plain_postings, st.sampled_from([{"expires": 2000}, {"w": 2**40}, {"p": "someone"}, {"x": 1}]),
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(plain_postings, max_size=20), st.lists(unusual_postings, max_size=2))
+def test_columns_are_those_of_the_rows(plain: list[Item], unusual: list[Item]) -> None:
+    items = [*plain, *unusual]
+    sort_keys = [f"{number:080x}" for number in range(len(items))]
+    rows = posting_rows(sort_keys, [pack_item(POSTINGS, "list", item) for item in items])
+
+    assert isinstance(rows, PostingRows) == (bool(plain) and not unusual)
+    assert [(row.sk, row.item) for row in rows] == list(zip(sort_keys, items, strict=True))
+    assert list(rows[1:]) == list(rows)[1:]
+    found = postings_in(rows)
+    assert list(found.sort_keys) == sort_keys
+    assert list(zip(found.kinds, found.pubkeys, found.written, strict=True)) == [
+        (item["k"], item["p"], item["w"]) for item in items
+    ]
+    assert found.select(number % 2 for number in range(len(items))) == (
+        postings_in(list(rows)[1::2])
+    )

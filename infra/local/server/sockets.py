@@ -117,18 +117,21 @@ class Socket:
         self.is_marked = self.is_marked or (self._is_new and kind == MessageType.HELLO.word)
         self._is_new = False
         route = route_key(body) if isinstance(body, str) else DEFAULT
-        self._waiting.append((route, work_of(route, kind), body))
+        work = work_of(route, kind)
+        if work is Work.READ and isinstance(body, str) and self._takes_no_time(route, body):
+            self._answer(_result_of(self._call(route, body)))
+            self._answered_at_once += 1
+            if self._answered_at_once >= _MOST_AT_ONCE:
+                self._answered_at_once = 0
+                await asyncio.sleep(0)
+            return
+        self._waiting.append((route, work, body))
         self._in_hand += len(body)
         self._idle.clear()
         self._start()
-        if not self._running and not self._waiting:
-            self._idle.set()
         if not self._has_room():
             self._room.clear()
-        await self._room.wait()
-        if self._answered_at_once >= _MOST_AT_ONCE:
-            self._answered_at_once = 0
-            await asyncio.sleep(0)
+            await self._room.wait()
 
     def _has_room(self) -> bool:
         few = self._running + len(self._waiting) < _MOST_IN_HAND
@@ -143,19 +146,19 @@ class Socket:
                 self._exclusive = True
             self._waiting.popleft()
             self._running += 1
-            handler = self._routes.get(route) or self._routes["$default"]
-            call = partial(handler, self.context.event("MESSAGE", route, body), None)
-            if work is Work.READ and isinstance(body, str) and self._takes_no_time(route, body):
-                self._answered_at_once += 1
-                self._end(len(body), _result_of(call))
-            else:
-                self._runner(work).submit(call, partial(self._finished, len(body)))
+            call, finished = self._call(route, body), partial(self._finished, len(body))
+            self._runner(work).submit(call, finished)
+
+    def _call(self, route: str, body: str | bytes) -> Callable[[], dict[str, Any]]:
+        handler = self._routes.get(route) or self._routes["$default"]
+        return partial(handler, self.context.event("MESSAGE", route, body), None)
 
     def _takes_no_time(self, route: str, body: str) -> bool:
         """Whether the message is answered here, in the loop's thread, which must not wait for a
-        client."""
-        has_room = not self.line.waiting and self._connections.backlog.has_room_for_one
-        return has_room and self._is_at_hand(route, body)
+        client. Earlier messages come first."""
+        if self._running or self._waiting or self.line.waiting:
+            return False
+        return self._connections.backlog.has_room_for_one and self._is_at_hand(route, body)
 
     def _runner(self, work: Work) -> WriteScheduler | Workers:
         if work is Work.WRITE:
@@ -164,17 +167,17 @@ class Socket:
         return self._workers if work is Work.READ else self._sync_workers
 
     def _finished(self, size: int, result: dict[str, Any] | None) -> None:
-        self._end(size, result)
+        self._running -= 1
+        self._in_hand -= size
+        self._exclusive = False
+        self._answer(result)
         self._start()
         if self._has_room():
             self._room.set()
         if not self._running and not self._waiting:
             self._idle.set()
 
-    def _end(self, size: int, result: dict[str, Any] | None) -> None:
-        self._running -= 1
-        self._in_hand -= size
-        self._exclusive = False
+    def _answer(self, result: dict[str, Any] | None) -> None:
         if result is not None and "body" in result:
             body = result["body"]
             self._reply(Binary(b64decode(body)) if "isBase64Encoded" in result else body.encode())

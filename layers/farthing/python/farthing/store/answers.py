@@ -92,26 +92,41 @@ class Answer(NamedTuple):
     lasts: bool  # whether it stays valid until one of its lists or events changes
 
 
-def pack_answer(records: Sequence[EventRecord[Any]], *, lasts: bool) -> bytes:
-    heads, references, octets = [], [], []
-    for record in records:
-        json, payment, expires = record.octets, record.payment, record.expires
+class PassedEvent(NamedTuple):
+    """An event on its way to another process."""
+
+    id: bytes
+    author: bytes
+    kind: int
+    created_at: int
+    written: int
+    expires: int | None
+    payment: str | None
+    octets: bytes
+
+
+def passed(record: EventRecord[Any]) -> PassedEvent:
+    return PassedEvent(
+        bytes.fromhex(record.id), bytes.fromhex(record.pubkey), record.kind, record.created_at,
+        record.written, record.expires, record.payment, record.octets,
+    )  # fmt: skip
+
+
+def pack_answer(events: Sequence[PassedEvent], *, lasts: bool) -> bytes:
+    heads, references = [], []
+    for *fields, expires, payment, octets in events:
         reference = b"" if payment is None else payment.encode()
         heads.append(
             _HEAD.pack(
-                bytes.fromhex(record.id),
-                bytes.fromhex(record.pubkey),
-                record.kind,
-                record.created_at,
-                record.written,
+                *fields,
                 _NEVER if expires is None else expires,
                 _NO_REFERENCE if payment is None else len(reference),
-                len(json),
+                len(octets),
             )
         )
         references.append(reference)
-        octets.append(json)
-    return b"".join([_ANSWER.pack(lasts, len(records)), *heads, *references, *octets])
+    texts = [event.octets for event in events]
+    return b"".join([_ANSWER.pack(lasts, len(events)), *heads, *references, *texts])
 
 
 def unpack_answer(packed: bytes, parse: Callable[[str], E]) -> Answer:

@@ -3,6 +3,7 @@
 A posting may have no event (after an unfinished write or a deletion): readers skip it.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from itertools import compress
@@ -62,7 +63,16 @@ class Postings(NamedTuple):
         )
 
 
+class PostingRows(Sequence[Row]):
+    """Rows that an engine can also give column by column, which is faster."""
+
+    @abstractmethod
+    def columns(self) -> Postings: ...
+
+
 def postings_in(rows: Sequence[Row]) -> Postings:
+    if isinstance(rows, PostingRows):
+        return rows.columns()
     items = [item for _, item in rows]
     return Postings(
         [sk for sk, _ in rows],

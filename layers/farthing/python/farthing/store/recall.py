@@ -7,6 +7,7 @@ running at that moment are not cached. So the cache gives the same as a read.
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -83,8 +84,10 @@ class Recall:
         self._others = others
         self._seen = others()
         self._mutex = threading.Lock()
-        self._records: dict[Key, Any] = {}
-        self._answers: dict[Question, _Answer] = {}
+        # In order: the first key of a dict is behind all that were deleted before it, and is found
+        # only after them.
+        self._records: OrderedDict[Key, Any] = OrderedDict()
+        self._answers: OrderedDict[Question, _Answer] = OrderedDict()
         self._by_list: dict[str, set[Question]] = {}
         self._readings: set[Reading] = set()
         self._record_bytes = 0

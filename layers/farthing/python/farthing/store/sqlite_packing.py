@@ -17,6 +17,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any
 
+from farthing.store.answers import PassedEvent
 from farthing.store.spaces import NOSTR
 from farthing.store.sqlite_items import decode_item, encode_item
 from farthing.store.table import EXPIRES, Item, Table
@@ -39,6 +40,9 @@ _BRACE = ord("{")
 
 _EVENT_HEAD = Struct(">BHQIH")  # form, kind, created_at, written, octets of other attributes
 _POSTING_ITEM = Struct(">BH32sI")  # form, kind, author, written
+# For readers of one field of many postings that do not expire.
+POSTING_FORM, POSTING_OCTETS = _POSTING, _POSTING_ITEM.size
+KIND_AT, AUTHOR_AT, AUTHOR_END, WRITTEN_AT = 1, 3, 35, 35
 _POSTING_EXPIRES = Struct(">Q")
 _ENTRY_ITEM = Struct(">BH32s")  # form, kind, id
 _AUTHOR_OCTETS, _SIGNATURE_OCTETS = 32, 64
@@ -222,6 +226,28 @@ def _unpack_event(pk: str, encoded: bytes) -> dict[str, Any]:
     if others:
         item.update(decode_item(encoded[_BODY_AT : _BODY_AT + others]))
     return item
+
+
+def passed_event(event_id: bytes, encoded: bytes) -> PassedEvent | None:
+    """A stored event in the form that processes pass on; None if the item is a tombstone."""
+    if encoded[0] != _EVENT:
+        item = decode_item(encoded)
+        if "j" not in item:
+            return None
+        return PassedEvent(
+            event_id, bytes.fromhex(item["p"]), item["k"], item["c"], item.get("w", 0),
+            item.get(EXPIRES), item.get("r"), item["j"].encode(),
+        )  # fmt: skip
+    _, kind, created_at, written, others = _EVENT_HEAD.unpack_from(encoded)
+    author = encoded[_EVENT_HEAD.size : _SIGNATURE_AT]
+    opening = _SPACE.json_opening(event_id.hex(), author.hex())
+    closing = _SPACE.json_closing(encoded[_SIGNATURE_AT:_BODY_AT].hex())
+    body = _BODY_AT + others
+    more = decode_item(encoded[_BODY_AT:body]) if others else {}
+    return PassedEvent(
+        event_id, author, kind, created_at, written, more.get(EXPIRES), more.get("r"),
+        b"%b%b%b" % (opening.encode(), encoded[body:], closing.encode()),
+    )  # fmt: skip
 
 
 def _octets_once(digits: str) -> bytes | None:

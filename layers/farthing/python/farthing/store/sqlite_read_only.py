@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from farthing.store import sqlite_rows
+from farthing.store.answers import PassedEvent
 from farthing.store.sqlite_layout import LAYOUT, layout_of
-from farthing.store.sqlite_reads import SqliteReads
+from farthing.store.sqlite_newest import newest_events
+from farthing.store.sqlite_reads import SqliteReads, packed_range
 from farthing.store.table import (
     BatchWrite,
     Item,
+    Query,
     StoreError,
     Table,
     TransactWrite,
@@ -68,6 +71,16 @@ class ReadOnlyEngine(SqliteReads):
 
     def get(self, table: Table, pk: str, sk: str) -> Item | None:
         return self.get_many(table, [(pk, sk)]).get((pk, sk))
+
+    def newest_events(self, query: Query, most_octets: int) -> list[PassedEvent] | None:
+        """The events of a query of postings with a limit; None if they have to be read one by one,
+        or have more octets together."""
+        if self._file.has_plain_postings or query.limit is None:
+            return None
+        pk, low, high, _ = packed_range(query)
+        now = int(self._clock())
+        within = pk, low, high
+        return newest_events(self._file.reader, within, now, query.limit, most_octets)
 
     def write(self, write: Write) -> Item | None:
         raise OnlyReads

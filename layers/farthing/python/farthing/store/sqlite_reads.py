@@ -17,8 +17,8 @@ from farthing.store.sqlite_packing import (
     pack_bound,
     pack_partition,
     unpack_item,
-    unpack_postings,
 )
+from farthing.store.sqlite_postings import posting_rows
 from farthing.store.sqlite_rows import Span, SpanKind
 from farthing.store.table import Item, Key, Page, Query, Row, Table
 
@@ -47,7 +47,7 @@ def _range(query: Query) -> _Range:
     return _Range(pk, low, high, query.after)
 
 
-def _packed_range(query: Query) -> _Range:
+def packed_range(query: Query) -> _Range:
     """The range of packed postings."""
     low = b"" if query.low is None else pack_bound(query.low)
     high = ABOVE_ALL if query.high is None else pack_bound(query.high)
@@ -61,13 +61,29 @@ def _span(query: Query, within: _Range | None = None) -> tuple[Span, bool]:
     It has one start: given two, SQLite may begin at the farther one, and a page would take longer
     the more pages were read before it."""
     if within is None:
-        within = (_packed_range if query.table is Table.POSTINGS else _range)(query)
+        within = (packed_range if query.table is Table.POSTINGS else _range)(query)
     pk, low, high, after = within
     first, last = (high, low) if query.backward else (low, high)
     unbound = (query.high if query.backward else query.low) is None
     if after is not None and (unbound or (after <= first if query.backward else after >= first)):  # type: ignore[operator]
         return Span(pk, after, last), True
     return Span(pk, first, last), False
+
+
+def _sort_key(stored: Part) -> str:
+    return stored.hex() if isinstance(stored, bytes) else stored
+
+
+def _rows(query: Query, found: list[tuple[Part, bytes]]) -> Sequence[Row]:
+    sort_keys = [_sort_key(sk) for sk, _ in found]
+    encoded = [item for _, item in found]
+    if query.table is Table.POSTINGS:
+        return posting_rows(sort_keys, encoded)
+    if query.table in PACKED:
+        items = [unpack_item(query.pk, each) for each in encoded]
+    else:
+        items = decode_items(encoded)
+    return list(map(sqlite_rows.new_row, zip(sort_keys, items, strict=True)))
 
 
 class ReadFile(Protocol):
@@ -103,36 +119,28 @@ class SqliteReads:
         # One row more tells whether the range goes on.
         limit = -1 if most is None else most + 1
         if query.table is not Table.POSTINGS:
-            rows = self._rows(query, _range(query), limit)
+            found = self._read(query, _range(query), limit)
         else:
-            rows = self._rows(query, _packed_range(query), limit)
+            found = self._read(query, packed_range(query), limit)
             if self._file.has_plain_postings:
-                rows += self._rows(query, _range(query), limit)
-                rows.sort(reverse=query.backward, key=lambda row: row.sk)
+                found += self._read(query, _range(query), limit)
+                found.sort(reverse=query.backward, key=lambda row: _sort_key(row[0]))
         after = None
-        if most is not None and len(rows) > most:
-            del rows[most:]
-            after = rows[-1][0]
-        return Page(rows, after)
+        if most is not None and len(found) > most:
+            del found[most:]
+            after = _sort_key(found[-1][0])
+        return Page(_rows(query, found), after)
 
-    def _rows(self, query: Query, within: _Range, limit: int) -> list[Row]:
+    def _read(self, query: Query, within: _Range, limit: int) -> list[tuple[Part, bytes]]:
+        """The sort keys and the items in their stored form."""
         (pk, first, last), behind = _span(query, within)
         start, end, order = ("<", ">=", "DESC") if query.backward else (">", "<=", "ASC")
-        rows = self._file.reader.execute(
+        return self._file.reader.execute(
             f"SELECT sk, item FROM {query.table} WHERE pk = ?"
             f" AND sk {start}{'' if behind else '='} ? AND sk {end} ?"
             f" AND (expires IS NULL OR expires > ?) ORDER BY sk {order} LIMIT ?",
             (pk, first, last, int(self._clock()), limit),
         ).fetchall()
-        sort_keys = [sk if type(sk) is str else sk.hex() for sk, _ in rows]
-        encoded = [item for _, item in rows]
-        if query.table is Table.POSTINGS:
-            items = unpack_postings(encoded)
-        elif query.table in PACKED:
-            items = [unpack_item(query.pk, each) for each in encoded]
-        else:
-            items = decode_items(encoded)
-        return list(map(sqlite_rows.new_row, zip(sort_keys, items, strict=True)))
 
     def query_many(self, queries: Sequence[Query]) -> list[Page]:
         """Answer all queries of one kind with one statement."""
