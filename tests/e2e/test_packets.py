@@ -288,7 +288,9 @@ class TestAConnection:
 
         in_the_loop(background, test)
 
-    def test_who_does_not_read_is_not_answered_on_and_on(self, background: Background) -> None:
+    def test_no_more_is_read_from_a_client_that_reads_no_answers(
+        self, background: Background
+    ) -> None:
         def test(world: World) -> None:
             world.connection.data_received(PLAIN)
             world.connection.pause_writing()

@@ -270,7 +270,7 @@ def test_credit_that_ran_out_behind_eose_is_resumed_without_a_gap(
 
 
 @pytest.mark.parametrize("taken", range(1, 5))
-def test_who_stops_in_the_middle_of_an_answer_resumes_without_a_gap(
+def test_a_client_that_stops_in_the_middle_of_an_answer_resumes_without_a_gap(
     agent: Agent, clock: Clock, taken: int
 ) -> None:
     filters = [parse_filter({"kinds": [1]})]
