@@ -82,7 +82,7 @@ class TestReading:
             b"POST /ilp HTTP/1.1\r\nX-A: " + b"a" * 4096,
         ],
     )
-    def test_what_is_left_to_the_general_server(self, octets: bytes) -> None:
+    def test_a_request_of_another_form_is_left_to_the_general_server(self, octets: bytes) -> None:
         with pytest.raises(NotPlain):
             read_request(octets)
 

@@ -438,7 +438,7 @@ def test_the_log_of_sockets_names_the_viewer(production: Stacks) -> None:
 
 
 class TestSchedulesAndMoney:
-    def test_what_runs_by_the_clock(self, production: Stacks) -> None:
+    def test_every_schedule_of_the_surface_has_a_rule(self, production: Stacks) -> None:
         rules = {
             function_called(production, each["Targets"]): each["ScheduleExpression"]
             for each in schedules(production)

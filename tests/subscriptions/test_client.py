@@ -352,7 +352,9 @@ def test_an_open_subscription_goes_on_for_nothing_and_without_a_gap(
 @pytest.mark.parametrize(
     "why", ["closed", "over", "other filters", "free", "another id", "not ours"]
 )
-def test_what_does_not_go_on_is_left_as_it_is(agent: Agent, clock: Clock, why: str) -> None:
+def test_a_subscription_that_cannot_be_resumed_is_left_as_it_is(
+    agent: Agent, clock: Clock, why: str
+) -> None:
     async def example() -> None:
         client, filters = client_of(agent, clock), [parse_filter({"kinds": [1]})]
         model, amount = (Model.FREE, 0) if why == "free" else (Model.STREAMING, 1500)
