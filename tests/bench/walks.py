@@ -198,7 +198,7 @@ def relays(**settings: object) -> Iterator[tuple[RecordedRelay, RecordedRelay]]:
     given = {
         "peer_token": _TOKEN, "packets_per_minute": 10**9, "requests_per_second": 0,
         "upkeep_seconds": 0, "request_seconds": 0, "forward_fee": 0, "forward_fee_ppm": 0,
-        "sweep_seconds": 3600,  # a sweep would come into a walk
+        "sweep_seconds": 60,  # a sweep would come into a walk
         **settings,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
