@@ -188,7 +188,7 @@ def test_the_secret_is_not_shown() -> None:
     assert KEY not in str(Settings(secret_key=KEY))
 
 
-def test_what_follows_from_the_key() -> None:
+def test_public_key_and_ilp_address_follow_from_the_secret_key() -> None:
     settings = Settings(secret_key=KEY)
 
     assert settings.pubkey == PUBKEY

@@ -111,7 +111,7 @@ def test_a_path_of_another_form_matches_nothing(path: str) -> None:
     assert allowed_methods(path, WITH_PARAMETERS) == ()
 
 
-def test_whoever_may_get_may_ask_for_the_head() -> None:
+def test_a_get_route_answers_head_too() -> None:
     found = match("HEAD", "/purse/a", WITH_PARAMETERS)
     assert found is not None
     assert (found.route.function, found.key) == ("purse", "HEAD /purse/{key}")

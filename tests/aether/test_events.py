@@ -127,7 +127,7 @@ def test_the_kind_decides_how_an_event_is_kept(kinds: tuple[int, ...], expected:
         assert (signed(kind=kind).address is not None) is is_addressed
 
 
-def test_what_the_store_asks_of_an_event() -> None:
+def test_an_event_is_storable() -> None:
     event = signed(tags=[["t", "x", "y"], ["t", "x"], ["e"], ["long_key", ""]])
 
     assert list(event.indexed_tags()) == [("t", "x"), ("t", "y"), ("long_key", "")]

@@ -302,7 +302,7 @@ class TestStatements:
         assert [each["model"] for each in some.as_fees()["paid_subscription"]] == ["hybrid"]
 
     @pytest.mark.parametrize("model", Model)
-    def test_who_pays_the_quote_gets_the_subscription(self, model: Model) -> None:
+    def test_the_quoted_amount_buys_the_subscription(self, model: Model) -> None:
         quote = FEES.quote(model, FILTERS, None)
         agreement = agree(int(quote["least"]), model=model)
         assert str(agreement.terms.price) == quote["price"]

@@ -31,7 +31,7 @@ def test_what_is_final_is_passed_over_after_five_attempts(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["F02", "F06", "F07"])
-def test_who_does_not_want_it_three_times_gets_no_more(code: str) -> None:
+def test_three_refusals_in_a_row_close_the_subscription(code: str) -> None:
     assert after_reject(code, attempts=2, not_wanted_in_a_row=2, most=5) is NextStep.RETRY
     assert after_reject(code, attempts=3, not_wanted_in_a_row=3, most=5) is NextStep.CLOSE
 

@@ -42,7 +42,7 @@ def test_a_service_has_no_right_that_it_does_not_need(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_what_is_mounted_is_there(name: str) -> None:
+def test_every_mount_exists_and_is_read_only(name: str) -> None:
     for mount in SERVICES[name]["volumes"]:
         source = mount.split(":")[0]
         if source.startswith("."):

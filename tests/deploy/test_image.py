@@ -30,7 +30,7 @@ def test_the_linter_finds_nothing() -> None:
     ("path", "is_there"),
     [
         ("requirements.lock", True),
-        ("infra/local/server.py", True),
+        ("infra/local/server/app.py", True),
         ("functions/ilp/handler.py", True),
         ("layers/farthing/python/farthing/py.typed", True),
         ("functions/ilp/__pycache__/handler.cpython-313.pyc", False),
@@ -42,7 +42,7 @@ def test_the_linter_finds_nothing() -> None:
         ("requirements-dev.lock", False),
     ],
 )
-def test_what_a_build_can_see(path: str, is_there: bool) -> None:
+def test_a_build_sees_the_program_and_no_secret(path: str, is_there: bool) -> None:
     assert Context(ROOT).has(path) is is_there
 
 

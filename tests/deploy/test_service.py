@@ -60,7 +60,7 @@ def test_the_service_stops_later_than_the_server_gives_up() -> None:
     assert int(directives()["TimeoutStopSec"][0]) >= 30
 
 
-def test_what_it_starts_is_there() -> None:
+def test_the_unit_starts_a_command_that_exists() -> None:
     (command,) = directives()["ExecStart"]
     assert command == f"{HOME}/.venv/bin/python -m infra.local run"
     for folder in environment()["PYTHONPATH"].split(":"):

@@ -79,7 +79,7 @@ def test_without_a_file_nothing_changes() -> None:
         ('free_pubkeys = ["x"]', "FARTHING_FREE_PUBKEYS"),
     ],
 )
-def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, named: str) -> None:
+def test_an_unusable_setting_is_named(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(InvalidSetting, match=named):
         read(written(tmp_path, text))
 

@@ -277,7 +277,7 @@ async def test_those_who_write_do_not_wait_for_a_slow_client(house: House, monke
     assert house.post(slow, "x" * 1000, "x" * 1000) is Delivery.SLOW
 
 
-def test_whoever_waits_is_told_of_room() -> None:
+def test_a_waiting_sender_goes_on_when_there_is_room() -> None:
     backlog = Backlog(MOST_OF_ONE, MOST_OF_ALL)
     line = Line(lambda: None)
     assert backlog.take(line, 1000)
@@ -309,7 +309,7 @@ async def _take_and_give_back(backlog: Backlog, line: Line) -> None:
 
 
 @pytest.mark.parametrize("tell", [Backlog.end, Backlog.close])
-def test_whoever_waits_is_told_of_the_end(tell) -> None:
+def test_a_waiting_sender_is_released_when_the_connection_ends(tell) -> None:
     backlog = Backlog(MOST_OF_ONE, MOST_OF_ALL)
     line = Line(lambda: None)
     assert backlog.take(line, 1000)

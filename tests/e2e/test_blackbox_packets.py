@@ -138,7 +138,7 @@ def test_a_quote_s_condition_is_fulfilled(relay: RelayProcess, writer: Writer) -
     assert (reply.code, condition(reply.fulfillment)) == ("", wanted)
 
 
-def test_what_is_wrong_with_the_event(relay: RelayProcess, writer: Writer) -> None:
+def test_each_fault_of_an_event_has_its_code(relay: RelayProcess, writer: Writer) -> None:
     event = writer.event("sound")
     cases = {
         toon({**event, "content": "altered"}): "F00",

@@ -170,7 +170,7 @@ class TestProxies:
         proxies = Proxies(["10.9.9.0/24"])
         assert proxies.client(PROXY, CIMultiDict(headers)) == client
 
-    def test_whoever_hides_is_counted_with_all_who_hide(self) -> None:
+    def test_clients_behind_forged_headers_share_one_limit(self) -> None:
         """A forged header on the way through a proxy on this machine must not lift the limits."""
         forged = CIMultiDict({"Forwarded": "for=127.0.0.1", "X-Forwarded-For": "1.2.3.4"})
         client = Proxies(["127.0.0.1"]).client("127.0.0.1", forged)

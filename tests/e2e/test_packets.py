@@ -82,7 +82,7 @@ class TestReading:
             b"POST /ilp HTTP/1.1\r\nX-A: " + b"a" * 4096,
         ],
     )
-    def test_what_is_left_to_the_general_server(self, octets: bytes) -> None:
+    def test_a_request_of_another_form_is_left_to_the_general_server(self, octets: bytes) -> None:
         with pytest.raises(NotPlain):
             read_request(octets)
 
@@ -288,7 +288,9 @@ class TestAConnection:
 
         in_the_loop(background, test)
 
-    def test_who_does_not_read_is_not_answered_on_and_on(self, background: Background) -> None:
+    def test_no_more_is_read_from_a_client_that_reads_no_answers(
+        self, background: Background
+    ) -> None:
         def test(world: World) -> None:
             world.connection.data_received(PLAIN)
             world.connection.pause_writing()

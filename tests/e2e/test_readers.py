@@ -122,7 +122,7 @@ def test_more_index_entries_than_are_allowed_are_left_to_the_server(engine: Sqli
         assert number_found(processes, most=0) is None
 
 
-def test_who_must_not_wait_is_not_made_to(engine: SqliteEngine) -> None:
+def test_a_caller_in_a_hurry_asks_no_other_process(engine: SqliteEngine) -> None:
     processes = LocalReaderProcesses(engine.path, 1, _PLENTY, is_hurried=lambda: True)
     processes.wait_for_start()
     assert number_found(processes) is None

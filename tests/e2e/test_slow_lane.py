@@ -88,7 +88,7 @@ def test_a_place_is_there_again_for_the_next(workers: Workers) -> None:
     assert done == [True] * 20
 
 
-def test_who_waits_in_vain_is_told_so(workers: Workers) -> None:
+def test_a_full_lane_refuses_until_one_leaves(workers: Workers) -> None:
     lane = LocalSlowLane(workers)
     for _ in range(RUNNING):
         assert lane.enter(0)

@@ -111,7 +111,7 @@ def test_answers_are_there_before_others_are_told_of_the_commit() -> None:
         scheduler.stop()
 
 
-def test_who_comes_during_a_commit_waits_for_the_next(scheduler: WriteScheduler) -> None:
+def test_a_handler_that_parks_during_a_commit_waits_for_the_next(scheduler: WriteScheduler) -> None:
     commits, ended = Commits(), SimpleQueue[str]()
     for name in ("first", "second"):
         scheduler.submit(

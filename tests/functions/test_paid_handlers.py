@@ -88,7 +88,7 @@ class TestIlp:
             (400, {"request_id": "r", "callback_url": "http://169.254.169.254/"}),
         ],
     )
-    def test_what_is_answered_in_terms_of_http(
+    def test_a_request_that_carries_no_packet_gets_an_http_error(
         self, paid: Agent, invoke: Invoke, status: int, changes: dict[str, Any]
     ) -> None:
         response = invoke("ilp", with_headers("ilp", **changes))

@@ -116,7 +116,7 @@ def test_a_part_that_is_repeated_repeats_no_other(world: Callable[[int], World])
 
 class TestTrouble:
     @pytest.mark.parametrize("error", THROTTLED)
-    def test_who_was_turned_away_is_tried_later_and_nobody_else(
+    def test_only_the_deliveries_that_failed_are_tried_again(
         self, world: Callable[[int], World], error: Exception
     ) -> None:
         here = world(40)
@@ -149,7 +149,7 @@ class TestTrouble:
         assert counts_of(here.agent)[Metric.DELIVERIES_GIVEN_UP] == 3
         assert here.gateway.deleted == [], "nobody is disconnected"
 
-    def test_who_is_gone_is_forgotten(self, world: Callable[[int], World]) -> None:
+    def test_a_connection_that_is_gone_is_forgotten(self, world: Callable[[int], World]) -> None:
         here = world(600)
         here.gateway.answer = lambda id, _: GONE if id == "c7" else None
 

@@ -135,7 +135,7 @@ def test_a_message_stays_until_its_events_are_through(agent: Agent, queues: dict
 
 @pytest.mark.parametrize("name", ["push", "deliveries"])
 @pytest.mark.parametrize("body", ["{}", "no JSON", "[]", '{"DDBStreamBatchInfo": {}}'])
-def test_what_is_no_failure_stays(
+def test_a_message_of_another_form_stays_in_the_queue(
     agent: Agent, queues: dict[str, Any], capsys: pytest.CaptureFixture[str], name: str, body: str
 ) -> None:
     queues[name].send_message(MessageBody=body)

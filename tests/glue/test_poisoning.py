@@ -321,7 +321,9 @@ def ask_absurd_fees(world: World) -> None:
     world.agent("dave")
 
 
-def test_who_asks_too_much_is_reached_but_not_passed(outcome: Outcome, report: Report) -> None:
+def test_no_route_leads_through_an_agent_with_an_absurd_fee(
+    outcome: Outcome, report: Report
+) -> None:
     table = outcome.table(ask_absurd_fees)
 
     assert set(table) == {"bob", "mallory", "m1", "m2", "m3", "m4", "eve", "dave"}

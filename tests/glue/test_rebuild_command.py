@@ -153,7 +153,7 @@ def test_a_file_is_verified_before_it_counts(
     assert "refused: 1 of: claim of an address that is never forwarded to" in told
 
 
-def test_what_is_not_there_is_said(
+def test_a_missing_input_is_named(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert rebuild(folder, monkeypatch, "--input", "/nowhere/at/all") == 1

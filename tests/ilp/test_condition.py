@@ -119,7 +119,7 @@ def test_a_different_key_or_data_gives_a_different_preimage() -> None:
         b"\x00" * 31 + b"\x05",
     ],
 )
-def test_what_is_no_public_key(pubkey: bytes) -> None:
+def test_an_invalid_public_key_is_refused(pubkey: bytes) -> None:
     with pytest.raises(InvalidPubkey):
         author_fulfillment(RELAY, pubkey, DATA)
 
@@ -127,7 +127,7 @@ def test_what_is_no_public_key(pubkey: bytes) -> None:
 @pytest.mark.parametrize(
     "secret", [b"", b"\x01", bytes(32), N.to_bytes(32, "big"), b"\xff" * 32, b"\x00" * 32 + b"\x01"]
 )
-def test_what_is_no_secret_key(secret: bytes) -> None:
+def test_an_invalid_secret_key_is_refused(secret: bytes) -> None:
     with pytest.raises(InvalidKey) as refusal:
         author_fulfillment(secret, x_only(AUTHOR), DATA)
     assert not isinstance(refusal.value, InvalidPubkey)

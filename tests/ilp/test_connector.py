@@ -81,7 +81,9 @@ def test_the_steps_stand_in_their_order() -> None:
     ("seconds", "error"),
     [(-1, TimedOut), (0, TimedOut), (0.001, InsufficientTimeout), (0.099, InsufficientTimeout)],
 )
-def test_what_has_expired_or_soon_will(agent: Agent, seconds: float, error: type[Rejected]) -> None:
+def test_a_packet_that_has_expired_or_soon_will_is_rejected(
+    agent: Agent, seconds: float, error: type[Rejected]
+) -> None:
     with pytest.raises(error):
         connector.check_expiry(agent, incoming(agent, expires_at=expiry(agent, seconds)))
 

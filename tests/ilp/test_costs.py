@@ -77,7 +77,7 @@ def test_an_amount_that_is_too_small_costs_one_look(agent: Agent, counting: Coun
 
 
 @pytest.mark.parametrize("change", ["junk", "price", "condition"])
-def test_what_is_refused_by_its_looks_costs_nothing_but_who_it_is(
+def test_a_packet_refused_unread_costs_only_the_look_up_of_its_peer(
     agent: Agent, counting: CountingEngine, change: str
 ) -> None:
     prepare = {

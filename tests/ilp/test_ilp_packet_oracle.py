@@ -161,6 +161,6 @@ def is_misread_by_them(packet: Prepare | Fulfill | Reject) -> bool:
     ],
     ids=["trailing bytes", "month 13", "data over 32767"],
 )
-def test_what_ilp_packet_wrongly_takes(octets: bytes, reason: str) -> None:
+def test_we_refuse_some_octets_that_ilp_packet_takes(octets: bytes, reason: str) -> None:
     assert reason in (refusal(octets) or "")
     assert "error" not in ask([{"op": "decode", "hex": octets.hex()}])[0]

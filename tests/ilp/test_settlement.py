@@ -227,7 +227,7 @@ def test_two_who_settle_at_once_pay_once(agent: Agent, bank: Bank) -> None:
     assert audit(agent).differences == []
 
 
-def test_who_looked_before_another_settled_begins_nothing(agent: Agent) -> None:
+def test_a_settlement_that_began_from_an_old_look_is_refused(agent: Agent) -> None:
     forwarded(agent, 500)
     settlements, looked = agent.settlements, agent.settlements.last_asked("eve")
     assert settle_payables(agent) == 1
@@ -248,7 +248,7 @@ def test_an_engine_is_told_of_an_account_that_it_does_not_know(agent: Agent, ban
     assert bank.asked[0][1] == bank.asked[2][1]
 
 
-def test_who_is_a_peer_no_longer_is_still_owed_and_still_owes(agent: Agent, bank: Bank) -> None:
+def test_a_removed_peers_debts_are_still_settled(agent: Agent, bank: Bank) -> None:
     forwarded(agent, 500)
     for peer in (ANN, EVE):
         agent.ledger.remove_peer(peer.id)

@@ -231,7 +231,7 @@ def test_toons_still_loses_floats_and_tuples() -> None:
     ],
     ids=lambda octets: ascii(octets)[:30],
 )
-def test_what_is_no_toon_object(octets: bytes) -> None:
+def test_octets_that_are_no_toon_object_are_refused(octets: bytes) -> None:
     with pytest.raises(InvalidToon):
         toon.loads(octets)
 

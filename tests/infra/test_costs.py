@@ -133,7 +133,7 @@ class TestMeasured:
         assert each(measured, Unit.SOCKET_MESSAGES) == 3
         assert measured.usage[Unit.READ_UNITS] < 100 * MILLION
 
-    def test_what_is_kept_of_a_paid_event(self, scene: Scene) -> None:
+    def test_a_paid_event_keeps_eleven_items(self, scene: Scene) -> None:
         """Event, six postings, receipt, and three entries of its number: 100 bytes each, and what
         they hold."""
         assert 11 * 100 + scene.note_size() < scene.kept_bytes() < 6000

@@ -65,7 +65,7 @@ class TestPage:
     @pytest.mark.parametrize(
         ("path", "file"), [("/", "/index.html"), ("/operator", "/operator.html")]
     )
-    def test_whoever_asks_for_html_is_led_to_the_bucket(
+    def test_a_request_for_html_goes_to_the_bucket(
         self, tmp_path: Path, path: str, file: str
     ) -> None:
         html = {"uri": path, "headers": {"accept": "text/html,application/xhtml+xml"}}
@@ -136,7 +136,7 @@ class TestOriginFunction:
         assert ask(**sample) == {"isAuthorized": True, "context": {"viewer": "203.0.113.7"}}
 
     @pytest.mark.parametrize("shown", [{}, {"x-farthing-origin": ""}, {"x-farthing-origin": "é"}])
-    def test_who_does_not_know_the_secret_is_refused(self, ask: Any, shown: dict[str, str]) -> None:
+    def test_a_request_without_the_secret_is_refused(self, ask: Any, shown: dict[str, str]) -> None:
         headers = {**shown, "x-farthing-viewer": "198.51.100.7"}
         assert ask(headers) == {"isAuthorized": False, "context": {"viewer": ""}}
 

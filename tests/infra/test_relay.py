@@ -332,7 +332,9 @@ class TestQueues:
         seconds = functions(production)[queue.function][1]["Timeout"]
         assert properties["VisibilityTimeout"] >= 6 * seconds
 
-    def test_who_sends_knows_where_and_may(self, production: Stacks, queue: Queue) -> None:
+    def test_exactly_the_senders_have_a_queues_url_and_permission(
+        self, production: Stacks, queue: Queue
+    ) -> None:
         id, _ = self.resource(production, queue.name)
         may = (json.dumps({"Fn::GetAtt": [id, "Arn"]}), "sqs:SendMessage")
         variable = f"FARTHING_{queue.name.upper()}_QUEUE_URL"
@@ -391,7 +393,7 @@ class TestKey:
     """Who has the private key is the agent: whoever only names it has the public one."""
 
     @pytest.mark.parametrize("name", ["info", "event", "default"])
-    def test_who_is_asked_by_strangers_does_not_hold_it(
+    def test_a_function_that_strangers_call_has_no_secret_key(
         self, production: Stacks, name: str
     ) -> None:
         variables = functions(production)[name][1]["Environment"]["Variables"]
@@ -436,7 +438,7 @@ def test_the_log_of_sockets_names_the_viewer(production: Stacks) -> None:
 
 
 class TestSchedulesAndMoney:
-    def test_what_runs_by_the_clock(self, production: Stacks) -> None:
+    def test_every_schedule_of_the_surface_has_a_rule(self, production: Stacks) -> None:
         rules = {
             function_called(production, each["Targets"]): each["ScheduleExpression"]
             for each in schedules(production)

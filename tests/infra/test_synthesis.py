@@ -97,7 +97,7 @@ class TestContext:
             {"forward_max_ms": "30000"},
         ],
     )  # fmt: skip
-    def test_what_is_wrong_stops_here(self, context: dict[str, object]) -> None:
+    def test_an_invalid_option_stops_the_deployment(self, context: dict[str, object]) -> None:
         with pytest.raises(
             ValueError,
             match=r"PER_BYTE|removal|domain|ADDRESS|us-east-1|days|workers|hours|'ipl'|forward",

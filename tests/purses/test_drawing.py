@@ -131,7 +131,9 @@ class TestWhoPays:
         assert left(agent, public_key_of(BOB)) == 1
 
     @pytest.mark.parametrize("kind", [1059, 9735])
-    def test_whoever_sends_a_gift_wrap_or_a_zap_receipt(self, agent: Agent, kind: int) -> None:
+    def test_the_sender_pays_for_a_gift_wrap_or_a_zap_receipt(
+        self, agent: Agent, kind: int
+    ) -> None:
         fill(agent, 10**6, OTHER)
         wrap = signed(CAROL, kind=kind, tags=[["p", KEY]])
 
@@ -346,7 +348,7 @@ class TestWhatGivesRoomBack:
 
         assert agent.events.get(NOTE.id) is not None
 
-    def test_and_a_second_one_of_the_same_event(self, agent: Agent) -> None:
+    def test_only_the_first_deletion_of_an_event_is_free(self, agent: Agent) -> None:
         self.stored(agent, NOTE)
         for number, expected in enumerate([True, False]):
             deletion = signed(kind=5, content=str(number), tags=[["e", NOTE.id]])

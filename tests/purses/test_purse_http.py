@@ -308,7 +308,7 @@ class TestLooking:
         assert response["headers"]["WWW-Authenticate"] == "Nostr"
 
     @pytest.mark.parametrize("header", ["", "Bearer x", "Nostr", "Nostr e30=", "Nostr ~"])
-    def test_nor_does_what_is_none(self, site: Agent, header: str) -> None:
+    def test_a_malformed_authorization_is_401(self, site: Agent, header: str) -> None:
         assert self.look(header)["statusCode"] == 401
 
     def test_a_forged_signature_is_none(self, site: Agent) -> None:

@@ -124,7 +124,7 @@ def test_a_forged_event_is_refused(agent_with: AgentWith, spoil: dict[str, str])
     assert pubkeys(client) == frozenset()
 
 
-def test_who_never_got_a_challenge_cannot_answer_it(agent_with: AgentWith) -> None:
+def test_without_a_challenge_there_is_no_authentication(agent_with: AgentWith) -> None:
     client = Client(agent_with())
     client.agent.sessions.disconnect(client.id)  # and with it the challenge
 

@@ -46,7 +46,7 @@ def test_a_borrowed_event_is_gone_when_its_loan_ends(agent: Agent, clock: Clock,
 
 
 @pytest.mark.parametrize("kind", [1, 0])
-def test_whoever_pays_takes_a_borrowed_event_over(agent: Agent, clock: Clock, kind: int) -> None:
+def test_a_payment_makes_a_borrowed_event_permanent(agent: Agent, clock: Clock, kind: int) -> None:
     event = signed(kind=kind, secret=ALICE)
     agent.events.save(event, payment=loan(10))
     assert agent.events.save(event, payment=OWNER) is Outcome.STORED

@@ -194,7 +194,9 @@ class TestCursor:
         assert not cursors.leave(subscription, second._replace(number=9))
         assert cursors.take(subscription, self.lease(2)).number == 9
 
-    def test_who_comes_in_vain_leaves_word(self, agent: Agent, subscription: Subscription) -> None:
+    def test_the_holder_learns_that_others_have_asked_for_the_cursor(
+        self, agent: Agent, subscription: Subscription
+    ) -> None:
         cursors = agent.cursors
         holder = cursors.begin(subscription, 5, self.lease())
         assert cursors.take(subscription, self.lease(1)) is None

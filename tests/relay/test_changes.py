@@ -297,7 +297,7 @@ class TestPrivate:
         assert seen == {"nobody": [1, 3], "other": [1, 3], "author": [1, 2, 3], "to": [1, 2, 3]}
 
     @pytest.mark.parametrize("live", [True, False])
-    def test_who_asks_for_nothing_else_must_say_who_they_are(
+    def test_a_request_for_private_kinds_alone_needs_authentication(
         self, client: Client, live: bool
     ) -> None:
         """An EOSE would have them go on from behind what they may not see yet."""

@@ -377,7 +377,7 @@ class TestTroubledClients:
         for client in clients:
             client.check(all_of(feed))
 
-    def test_nor_do_they_where_it_raises(self, agent, feed, clients) -> None:
+    def test_the_others_get_every_entry_if_one_post_raises(self, agent, feed, clients) -> None:
         connections = connections_of(agent)
         posts = connections.post
 
@@ -397,7 +397,7 @@ class TestTroubledClients:
         for client in clients:
             client.check(all_of(feed))
 
-    def test_who_leaves_is_forgotten(self, agent, feed, clients) -> None:
+    def test_a_disconnected_client_gets_no_entries(self, agent, feed, clients) -> None:
         for client in clients:
             agent.sessions.disconnect(client.id)
 

@@ -267,7 +267,7 @@ class TestDeletionById:
         assert first.id in found(agent)
         assert agent.events.save(made(id=LOW)) is Outcome.DELETED
 
-    def test_nor_one_that_is_yet_to_come(self, agent: Agent) -> None:
+    def test_a_deletion_does_not_delete_a_later_deletion(self, agent: Agent) -> None:
         late = deletion(["e", LOW], id=HIGH)
         agent.events.save(deletion(["e", late.id]))
 

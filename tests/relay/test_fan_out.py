@@ -311,7 +311,7 @@ class TestPrivate:
         reached = {connection_id for connection_id, _ in connections_of(agent).posted}
         assert reached == {"author", "recipient", "both"}
 
-    def test_who_authenticates_later_gets_later_ones(self, agent: Agent) -> None:
+    def test_a_client_gets_private_events_from_its_authentication_on(self, agent: Agent) -> None:
         client = Client(agent, "one")
         client.send("REQ", "x", {})
         letters = [

@@ -224,7 +224,7 @@ def test_what_the_operators_record_leaves_open_is_filled(agent: Agent) -> None:
     assert agent.ledger.peer("alice") == filled
 
 
-def test_who_is_no_longer_followed_is_no_longer_a_peer(agent: Agent) -> None:
+def test_an_unfollowed_agent_is_no_peer_any_more(agent: Agent) -> None:
     follow(agent, ALICE_KEY, BOB_KEY)
     say(agent, ALICE)
     say(agent, BOB, ilp_address="g.agent.bob")

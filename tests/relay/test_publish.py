@@ -93,7 +93,9 @@ class TestRefused:
         ]  # fmt: skip
 
     @pytest.mark.parametrize("kind", [1, 0, 30023])
-    def test_what_its_author_has_deleted(self, client: Client, kind: int) -> None:
+    def test_an_event_that_its_author_has_deleted_is_blocked(
+        self, client: Client, kind: int
+    ) -> None:
         event = signed(kind=kind)
         client.publish(event)
         client.publish(signed(kind=5, tags=[["e", event.id]]))

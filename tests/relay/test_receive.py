@@ -289,7 +289,7 @@ class TestRate:
         # Of ten a second one is the refused one; messages take a millisecond each, too.
         assert 100 * 9 + 15 <= served <= 100 * 9 + 15 + 10
 
-    def test_who_heeds_the_refusal_is_served_again(self, client: Client, clock: Clock) -> None:
+    def test_a_client_that_slows_down_is_served_again(self, client: Client, clock: Clock) -> None:
         self.refused(client, 25)
         clock.now += 2
 
@@ -323,7 +323,7 @@ class TestRate:
         assert client.ids({}) == []
         assert client.agent.subscriptions.ids(client.id) == {"ids"}
 
-    def test_who_does_not_listen_is_disconnected(self, client: Client) -> None:
+    def test_a_client_that_goes_on_over_its_rate_is_disconnected(self, client: Client) -> None:
         closed = connections_of(client.agent).closed
         self.refused(client, 29)
         assert closed == []

@@ -223,7 +223,7 @@ class TestMany:
         assert side.client.send("NEG-MSG", "sync", EMPTY) == [CLOSED]
 
 
-def test_who_opened_it_decides_what_is_private(clock: Clock) -> None:
+def test_a_sync_keeps_the_visibility_of_the_client_that_opened_it(clock: Clock) -> None:
     """Not who the client has become since: the set would be another one."""
     agent = make_agent(MemoryEngine(clock=clock), clock)
     client = Client(agent)

@@ -176,7 +176,7 @@ class TestPrivateKinds:
 
         assert (kind, reason.split(":")[0]) == ("NEG-ERR", "auth-required")
 
-    def test_that_take_too_much_reading_are_too_many(
+    def test_a_set_that_needs_too_many_index_entries_is_too_big(
         self, agent_with: Callable[..., Agent]
     ) -> None:
         agent = agent_with(max_scan=10)

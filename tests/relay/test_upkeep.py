@@ -73,7 +73,7 @@ def test_a_share_of_the_amount_counts_as_what_it_takes_of_a_typical_packet(agent
     assert settings.forward_fee + settings.forward_fee_ppm * TYPICAL_AMOUNT // 10**6 == 7
 
 
-def test_what_still_holds_is_said_again_before_others_take_it_for_old(
+def test_valid_routes_are_announced_again_before_others_drop_them(
     agent: Agent, clock: Clock
 ) -> None:
     with_routes(agent, *ROUTES)

@@ -208,7 +208,7 @@ class TestSingleCalls:
         [error("ValidationException"), error("AccessDeniedException"), NoCredentialsError()],
         ids=name_of,
     )
-    def test_what_no_repetition_helps_is_not_repeated(
+    def test_a_fault_that_lasts_is_not_tried_again(
         self, dynamodb: DynamoDBEngine, wire: Wire, fault: Exception
     ) -> None:
         wire.answers = [fault]

@@ -242,7 +242,7 @@ class TestWhileItIsRead:
         assert list(reading) == []
         assert relay.answer(ALL) == []
 
-    def test_what_is_written_elsewhere_does_not(self, relay: Relay) -> None:
+    def test_a_write_to_another_list_does_not_spoil_it(self, relay: Relay) -> None:
         relay.events.save(made(kind=1))
         filters = [Filter(kinds=frozenset({1}), limit=10)]
         reading = relay.reading(filters)
@@ -321,7 +321,7 @@ class TestReadElsewhere:
         assert helped.answer(ALL) == [event.id]
         assert helped.answer(ALL) == []
 
-    def test_what_is_written_elsewhere_does_not(self, helped: Relay) -> None:
+    def test_a_write_to_another_list_does_not_spoil_it(self, helped: Relay) -> None:
         filters = [Filter(kinds=frozenset({1}), limit=10)]
         helped.elsewhere.then = lambda: helped.events.save(made(kind=7))
         assert helped.answer(filters) == []

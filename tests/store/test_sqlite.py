@@ -378,7 +378,7 @@ class TestOutbox:
             sqlite.write(Put(EVENTS, "p", "a", {}))
         assert sqlite.stream_after(0, 10) == []
 
-    def test_what_changes_nothing_leaves_no_record(self, sqlite: SqliteEngine) -> None:
+    def test_a_write_that_changes_nothing_leaves_no_record(self, sqlite: SqliteEngine) -> None:
         sqlite.write(Put(EVENTS, "p", "a", {"n": 1, "m": 2}))
         sqlite.write(Put(EVENTS, "p", "a", {"m": 2, "n": 1}))
         sqlite.write(Delete(EVENTS, "p", "nothing"))

@@ -288,7 +288,7 @@ def test_credit_that_ran_out_behind_eose_is_resumed_without_a_gap(
 
 
 @pytest.mark.parametrize("taken", range(1, 5))
-def test_who_stops_in_the_middle_of_an_answer_resumes_without_a_gap(
+def test_a_client_that_stops_in_the_middle_of_an_answer_resumes_without_a_gap(
     agent: Agent, clock: Clock, taken: int
 ) -> None:
     filters = [parse_filter({"kinds": [1]})]
@@ -370,7 +370,9 @@ def test_an_open_subscription_goes_on_for_nothing_and_without_a_gap(
 @pytest.mark.parametrize(
     "why", ["closed", "over", "other filters", "free", "another id", "not ours"]
 )
-def test_what_does_not_go_on_is_left_as_it_is(agent: Agent, clock: Clock, why: str) -> None:
+def test_a_subscription_that_cannot_be_resumed_is_left_as_it_is(
+    agent: Agent, clock: Clock, why: str
+) -> None:
     async def example() -> None:
         client, filters = client_of(agent, clock), [parse_filter({"kinds": [1]})]
         model, amount = (Model.FREE, 0) if why == "free" else (Model.STREAMING, 1500)
