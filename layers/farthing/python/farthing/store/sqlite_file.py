@@ -103,6 +103,8 @@ class File:
             # Has an effect only before the first page of a new file, which setting the journal mode
             # writes. On any other file this statement is a commit.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            # The pages of a statement as they were, in case it fails. They need not be on the disk.
+            connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA journal_mode = WAL")
         # FULL: a commit returns when the log is on the disk, not only in the kernel's memory.
         connection.execute("PRAGMA synchronous = FULL")
