@@ -65,6 +65,7 @@ def test_a_stream_is_a_short_answer(agent: Agent, invoke: Invoke) -> None:
         ({"x-farthing-path": "/v1/ws"}, True),
         ({"Sec-WebSocket-Protocol": "other, aether.v1"}, True),
         ({"Sec-WebSocket-Protocol": "other"}, False),
+        ({"Sec-WebSocket-Protocol": "aether.v10"}, False),
     ],
 )
 def test_the_path_or_the_subprotocol_marks_a_connection_as_aether(
@@ -77,8 +78,7 @@ def test_the_path_or_the_subprotocol_marks_a_connection_as_aether(
     assert connection is not None
     assert connection.is_aether is is_marked
     chosen = response.get("headers", {}).get("Sec-WebSocket-Protocol")
-    offered = "aether.v1" in headers.get("Sec-WebSocket-Protocol", "")
-    assert chosen == ("aether.v1" if offered else None)
+    assert chosen == ("aether.v1" if is_marked and "Sec-WebSocket-Protocol" in headers else None)
 
 
 def test_frames_come_as_base64_and_are_answered_so(agent: Agent, invoke: Invoke) -> None:

@@ -25,10 +25,11 @@ from farthing.connector.subscriptions.sweeping import wake_all
 from farthing.context import Agent
 from farthing.handlers import runtime
 from farthing.handlers.sockets import (
-    AETHER_PATH,
     AETHER_SUBPROTOCOL,
     PATH_HEADER,
     SUBPROTOCOL_HEADER,
+    offers_aether,
+    opens_aether,
 )
 from farthing.nostr.messages import Prefix, Refused, Verb
 from farthing.nostr.nip19 import Npub, encode
@@ -394,8 +395,8 @@ def _handshake_headers(request: web.BaseRequest) -> dict[str, str]:
 
 
 def _will_speak_aether(headers: dict[str, str]) -> bool:
-    offered = headers.get(SUBPROTOCOL_HEADER, "")
-    return headers[PATH_HEADER] == AETHER_PATH or AETHER_SUBPROTOCOL in offered
+    connect = {"headers": headers}
+    return opens_aether(connect) or offers_aether(connect)
 
 
 def _can_prepare(socket: web.WebSocketResponse, request: web.BaseRequest) -> bool:
