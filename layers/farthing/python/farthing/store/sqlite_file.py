@@ -27,7 +27,7 @@ from farthing.store.table import Key, StoreError, Table
 
 log = logging.getLogger("farthing")
 
-_WRITER_CACHE_KIB = 48 * 1024
+_WRITER_CACHE_KIB = 36 * 1024
 # The cache of each reading thread, of which there are some twenty. Four times as much would not
 # read faster: the kernel keeps the pages as well.
 _READER_CACHE_KIB = 4 * 1024
