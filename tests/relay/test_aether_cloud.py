@@ -193,8 +193,10 @@ def test_a_plain_publish_is_refused_as_plain_whatever_it_holds(agent: Agent) -> 
         assert answer.body["event_id"] == body["event_id"]
 
 
-def test_a_subscription_from_before_noise_goes_on_inside_it(agent: Agent) -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_subscription_from_before_noise_goes_on_inside_it(agent: Agent, alone: bool) -> None:
     """A client inside Noise takes no plain frame, and nobody else shall read its events."""
+    agent = replace(agent, alone=alone, in_order=alone)
     client, other = connected(agent), connected(agent, "other")
 
     def subscribe() -> None:

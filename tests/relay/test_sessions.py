@@ -231,17 +231,20 @@ class TestInMemory:
         dice, seen = random.Random(seed), list[Subscription]()
         for time in range(60):
             place = f"c{dice.randrange(3)}", f"s{dice.randrange(3)}"
-            verb = dice.choice(["REQ", "REQ", "CLOSE", "disconnect"])
+            verb = dice.choice(["REQ", "REQ", "CLOSE", "change form", "disconnect"])
             if verb == "REQ":
                 filters = [Filter(kinds=frozenset([dice.randrange(5)]))] * dice.randrange(3)
                 feed = dice.choice([EVENTS, CHANGES])
                 order = request_order(time)
-                seen.append(Subscription(*place, order, filters, feed, dice.choice(["", "form"])))
+                form = dice.choice(["", "form", "kept"])
+                seen.append(Subscription(*place, order, filters, feed, form))
             for open_ones, engine in ((stored, sqlite), (in_memory, memory)):
                 if verb == "REQ":
                     assert open_ones.subscribe(seen[-1], START) == seen[-1].order
                 elif verb == "CLOSE":
                     assert open_ones.unsubscribe(*place, close_order(time), START)
+                elif verb == "change form":
+                    open_ones.change_form(place[0], "changed", but="kept")
                 else:
                     Sessions(engine, open_ones, LIFE).disconnect(place[0])
             assert what_is_open(in_memory, seen) == what_is_open(stored, seen), time

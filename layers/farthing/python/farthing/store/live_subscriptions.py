@@ -3,6 +3,7 @@ written for a REQ or a CLOSE, and fan-out finds subscriptions without reading an
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from farthing.store.subscription_index import Index
@@ -120,6 +121,16 @@ class LiveSubscriptions(Subscriptions):
             for each in mine.values()
             if each.subscription.feed.has_cursor
         }
+
+    def change_form(self, connection_id: str, form: str, *, but: str) -> None:
+        with self._mutex:
+            mine = self._open.get(connection_id, {})
+            for subscription_id, open_one in mine.items():
+                if open_one.subscription.form in ("", but):
+                    continue
+                changed = replace(open_one.subscription, form=form)
+                mine[subscription_id] = open_one._replace(subscription=changed)
+                self._at[open_one.place] = changed
 
     def is_open(self, subscription: Subscription) -> bool:
         return subscription.place in self._at
